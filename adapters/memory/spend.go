@@ -1,0 +1,545 @@
+package memory
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/stint-go/stint/spendlimit"
+)
+
+// Spend returns the DB's store for spendlimit.
+func (db *DB) Spend() spendlimit.Store { return spendStore{db} }
+
+type spendStore struct{ db *DB }
+
+// ledger is the rows of one ledger. The rows themselves are handed to steps; a failed step is reverted.
+type ledger struct {
+	row      *spendlimit.LedgerRow
+	accounts map[string]*account
+	holds    map[string]*spendlimit.HoldRow
+	usages   map[spendlimit.UsageID]*spendlimit.UsageRow
+	work     *spendlimit.Work
+	locked   []*account // of the running step
+	slots    []slot     // the next ones to hand out
+}
+
+// account is an account's row with what belongs to it. Its row's Ext points back here.
+type account struct {
+	row     *spendlimit.AccountRow
+	limits  []*spendlimit.LimitRow // every generation
+	holds   []*spendlimit.HoldRow  // every hold on the account, own or inherited
+	live    expiry
+	groups  map[string][]*spendlimit.HoldRow // live members
+	entries []spendlimit.EntryRow
+	locked  bool
+}
+
+// slot is a hold's place in the indexes of its accounts, in the order of owners.
+type slot struct {
+	live    bool
+	expires int64
+	at      [2]int // the first two accounts' positions in their expiry heaps
+	more    []int
+}
+
+func (s *slot) pos(i int) *int {
+	if i < len(s.at) {
+		return &s.at[i]
+	}
+	return &s.more[i-len(s.at)]
+}
+
+// Step implements spendlimit.Store.
+func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, *spendlimit.Work) error) error {
+	st.db.mu.Lock()
+	defer st.db.mu.Unlock()
+	if err := st.db.usable(ctx); err != nil {
+		return err
+	}
+	l := st.db.ledger(n.Ledger)
+	w := l.work
+	defer w.Reset()
+	now := l.load(&n, st.db.clock().UnixMicro())
+	defer l.unlock()
+	kept := false
+	defer func() { // also when f panics
+		if !kept {
+			w.Revert()
+		}
+	}()
+	if err := f(now, w); err != nil || n.ReadOnly {
+		return err
+	}
+	kept = true
+	if w.Changed() {
+		l.apply(w.Changes())
+	}
+	return nil
+}
+
+func (db *DB) usable(ctx context.Context) error {
+	if db.closed {
+		return spendlimit.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return errors.Join(spendlimit.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func (db *DB) ledger(name string) *ledger {
+	l := db.ledgers[name]
+	if l == nil {
+		l = &ledger{
+			accounts: map[string]*account{},
+			holds:    map[string]*spendlimit.HoldRow{},
+			usages:   map[spendlimit.UsageID]*spendlimit.UsageRow{},
+			work:     spendlimit.NewWork(),
+		}
+		db.ledgers[name] = l
+	}
+	return l
+}
+
+// load puts the rows that n names into the work, and returns the step's now.
+func (l *ledger) load(n *spendlimit.Need, clock int64) int64 {
+	w := l.work
+	if l.row != nil {
+		w.AddLedger(l.row)
+	}
+	for _, name := range n.Accounts {
+		if a := l.accounts[name]; a != nil {
+			l.lock(a)
+		}
+	}
+	for _, key := range n.Holds {
+		if h := l.holds[key]; h != nil {
+			w.AddHold(h)
+			l.lockAll(h)
+		}
+	}
+	for _, id := range n.Usages {
+		if u := l.usages[id]; u != nil {
+			w.AddUsage(u)
+		}
+	}
+	now := l.loadDue(clock)
+	if len(n.Groups) > 0 {
+		l.loadGroups(n)
+	}
+	l.loadRare(n, now)
+	return now
+}
+
+func (l *ledger) lock(a *account) {
+	if !a.locked {
+		a.locked = true
+		l.locked = append(l.locked, a)
+		l.work.AddAccount(a.row)
+	}
+}
+
+func (l *ledger) lockAll(h *spendlimit.HoldRow) {
+	for z := h; z != nil; z = z.Parent {
+		for _, a := range z.Accounts {
+			l.lock(a.Ext.(*account))
+		}
+	}
+}
+
+func (l *ledger) unlock() {
+	for _, a := range l.locked {
+		a.locked = false
+		a.row.Due, a.row.More = nil, false
+	}
+	clear(l.locked)
+	l.locked = l.locked[:0]
+}
+
+// loadDue lists the due holds of every locked account, and locks the accounts that these touch too. Every account can
+// raise now, which can make more holds due.
+func (l *ledger) loadDue(clock int64) int64 {
+	now := clock
+	for i := 0; i < len(l.locked); i++ {
+		now = max(now, l.locked[i].row.LastUS)
+	}
+	for i := 0; i < len(l.locked); i++ {
+		a := l.locked[i]
+		a.row.Due, a.row.More = a.live.before(now, spendlimit.MaxDue)
+		for _, h := range a.row.Due {
+			l.lockAll(h)
+		}
+		if i == len(l.locked)-1 {
+			if again := l.latest(now); again > now {
+				now, i = again, -1
+			}
+		}
+	}
+	return now
+}
+
+func (l *ledger) latest(now int64) int64 {
+	for _, a := range l.locked {
+		now = max(now, a.row.LastUS)
+	}
+	return now
+}
+
+func (l *ledger) loadGroups(n *spendlimit.Need) {
+	for _, a := range l.locked {
+		for _, g := range n.Groups {
+			if members := a.groups[g]; len(members) > 0 {
+				l.work.AddMembers(a.row.Name, g, members)
+			}
+		}
+	}
+}
+
+// loadRare adds what only few commands need.
+func (l *ledger) loadRare(n *spendlimit.Need, now int64) {
+	w := l.work
+	for _, key := range n.Trees {
+		if h := l.holds[key]; h != nil {
+			w.AddTree(key, l.below(h))
+		}
+	}
+	for _, name := range n.Expiring {
+		if a := l.accounts[name]; a != nil {
+			live, _ := a.live.before(math.MaxInt64, spendlimit.MaxExpiring)
+			w.AddExpiring(name, live)
+		}
+	}
+	for _, name := range n.Live {
+		if a := l.accounts[name]; a != nil {
+			live, _ := a.live.before(math.MaxInt64, len(a.live.holds))
+			w.AddFull(name, live, nil)
+		}
+	}
+	for _, name := range n.All {
+		if a := l.accounts[name]; a != nil {
+			w.AddFull(name, a.holds, a.periods())
+		}
+	}
+	for _, j := range n.Journal {
+		if a := l.accounts[j.Account]; a != nil {
+			from, _ := slices.BinarySearchFunc(a.entries, now-j.Span, func(e spendlimit.EntryRow, at int64) int { return cmp.Compare(e.At, at) })
+			w.AddJournal(j.Account, a.entries[from:])
+		}
+	}
+	if p := n.Prune; p != nil {
+		if a := l.accounts[p.Account]; a != nil {
+			w.AddPrune(a.prunable(p))
+		}
+	}
+}
+
+func (l *ledger) below(top *spendlimit.HoldRow) []*spendlimit.HoldRow {
+	var out []*spendlimit.HoldRow
+	root := top
+	for root.Parent != nil {
+		root = root.Parent
+	}
+	for _, e := range root.Accounts[0].Ext.(*account).live.holds {
+		if e.hold.Under(top) {
+			out = append(out, e.hold)
+		}
+	}
+	return out
+}
+
+func (a *account) periods() []*spendlimit.PeriodRow {
+	var out []*spendlimit.PeriodRow
+	for _, l := range a.limits {
+		out = append(out, l.Periods...)
+	}
+	return out
+}
+
+func (a *account) prunable(p *spendlimit.PruneNeed) ([]spendlimit.EntryRow, []*spendlimit.HoldRow) {
+	n := 0
+	for n < len(a.entries) && n < p.Max && a.entries[n].At < p.Before {
+		n++
+	}
+	var holds []*spendlimit.HoldRow
+	for _, h := range a.holds {
+		if len(holds) < p.Max && !h.State.Live() && h.EndedUS < p.Before && h.Children == 0 && h.Marks == 0 {
+			holds = append(holds, h)
+		}
+	}
+	return a.entries[:n], holds
+}
+
+// apply takes over what a step created, and brings the indexes up to date.
+func (l *ledger) apply(c spendlimit.Changes) {
+	if c.NewLedger != nil {
+		l.row = c.NewLedger
+	}
+	for _, row := range c.NewAccounts {
+		a := &account{row: row, groups: map[string][]*spendlimit.HoldRow{}}
+		row.Ext = a
+		l.accounts[row.Name] = a
+	}
+	for _, row := range c.NewLimits {
+		a := row.Account.Ext.(*account)
+		a.limits = append(a.limits, row)
+	}
+	for _, h := range c.NewHolds {
+		l.holds[h.Key] = h
+		l.adopt(h)
+		l.index(h)
+	}
+	for _, h := range c.Holds {
+		l.index(h)
+	}
+	for _, u := range c.NewUsages {
+		l.usages[u.UsageID] = u
+	}
+	for _, e := range c.Entries {
+		a := e.Account.Ext.(*account)
+		a.entries = append(a.entries, e)
+	}
+	for _, a := range c.Accounts {
+		a.Ext.(*account).drop(a.Pruned)
+	}
+	if len(c.Pruned) > 0 {
+		l.forget(c.Pruned)
+	}
+}
+
+// adopt gives a new hold its place in its accounts.
+func (l *ledger) adopt(h *spendlimit.HoldRow) {
+	if len(l.slots) == 0 {
+		l.slots = make([]slot, 128)
+	}
+	s := &l.slots[0]
+	l.slots = l.slots[1:]
+	h.Ext = s
+	n := 0
+	for a := range owners(h) {
+		a.holds = append(a.holds, h)
+		n++
+	}
+	if n > len(s.at) {
+		s.more = make([]int, n-len(s.at))
+	}
+}
+
+// owners yields the accounts of a hold and its ancestors.
+func owners(h *spendlimit.HoldRow) func(func(*account) bool) {
+	return func(yield func(*account) bool) {
+		for z := h; z != nil; z = z.Parent {
+			for _, a := range z.Accounts {
+				if !yield(a.Ext.(*account)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// index brings the expiry heaps and groups in line with a hold that was changed.
+func (l *ledger) index(h *spendlimit.HoldRow) {
+	s := h.Ext.(*slot)
+	live := h.State.Live()
+	if live == s.live && h.ExpiresUS == s.expires {
+		return
+	}
+	was := s.live
+	s.live, s.expires = live, h.ExpiresUS
+	i := 0
+	for a := range owners(h) {
+		switch {
+		case live && !was:
+			heap.Push(&a.live, place{h, s, i})
+		case was && !live:
+			heap.Remove(&a.live, *s.pos(i))
+		case live:
+			heap.Fix(&a.live, *s.pos(i))
+		}
+		if h.Group != "" && live != was {
+			a.member(h, live)
+		}
+		i++
+	}
+}
+
+func (a *account) member(h *spendlimit.HoldRow, live bool) {
+	if live {
+		a.groups[h.Group] = append(a.groups[h.Group], h)
+		return
+	}
+	rest := slices.DeleteFunc(a.groups[h.Group], func(m *spendlimit.HoldRow) bool { return m == h })
+	if len(rest) == 0 {
+		delete(a.groups, h.Group)
+		return
+	}
+	a.groups[h.Group] = rest
+}
+
+// drop deletes the entries up to a seq.
+func (a *account) drop(pruned int64) {
+	n := 0
+	for n < len(a.entries) && a.entries[n].Seq <= pruned {
+		n++
+	}
+	if n > 0 {
+		a.entries = slices.Clone(a.entries[n:])
+	}
+}
+
+// forget deletes holds with their usages.
+func (l *ledger) forget(pruned []*spendlimit.HoldRow) {
+	gone := map[*spendlimit.HoldRow]bool{}
+	keys := map[string]bool{}
+	for _, h := range pruned {
+		gone[h], keys[h.Key] = true, true
+		delete(l.holds, h.Key)
+	}
+	for _, h := range pruned {
+		for a := range owners(h) {
+			a.holds = slices.DeleteFunc(a.holds, func(h *spendlimit.HoldRow) bool { return gone[h] })
+		}
+	}
+	for id := range l.usages {
+		if id.Hold != "" && keys[id.Hold] {
+			delete(l.usages, id)
+		}
+	}
+}
+
+// Read implements spendlimit.Store.
+func (st spendStore) Read(ctx context.Context, q spendlimit.Query) (spendlimit.Page, error) {
+	st.db.mu.Lock()
+	defer st.db.mu.Unlock()
+	if err := st.db.usable(ctx); err != nil {
+		return spendlimit.Page{}, err
+	}
+	l := st.db.ledger(q.Ledger)
+	switch q.Kind {
+	case spendlimit.QueryHolds:
+		return l.readHolds(q), nil
+	case spendlimit.QueryDue:
+		return l.readDue(q, st.db.clock().UnixMicro()), nil
+	case spendlimit.QueryEntries:
+		return l.readEntries(q), nil
+	}
+	return spendlimit.Page{}, errors.Join(spendlimit.ErrInvalid, errors.New("unknown query"))
+}
+
+func (l *ledger) readHolds(q spendlimit.Query) spendlimit.Page {
+	var keys []string
+	take := func(h *spendlimit.HoldRow) {
+		if h.Key > q.AfterKey && (!q.Live || h.State.Live()) {
+			keys = append(keys, h.Key)
+		}
+	}
+	if a := l.accounts[q.Account]; a != nil {
+		for _, h := range a.holds {
+			take(h)
+		}
+	} else if q.Account == "" {
+		for _, h := range l.holds {
+			take(h)
+		}
+	}
+	slices.Sort(keys)
+	more := len(keys) > q.Max
+	return spendlimit.Page{Keys: keys[:min(len(keys), q.Max)], More: more}
+}
+
+func (l *ledger) readDue(q spendlimit.Query, now int64) spendlimit.Page {
+	var due []*spendlimit.HoldRow
+	for _, a := range l.accounts {
+		some, _ := a.live.before(max(now, a.row.LastUS), q.Max)
+		due = append(due, some...)
+	}
+	slices.SortFunc(due, byExpiry)
+	due = slices.Compact(due)
+	var page spendlimit.Page
+	for _, h := range due[:min(len(due), q.Max)] {
+		page.Keys = append(page.Keys, h.Key)
+	}
+	return page
+}
+
+func (l *ledger) readEntries(q spendlimit.Query) spendlimit.Page {
+	var page spendlimit.Page
+	a := l.accounts[q.Account]
+	if a == nil {
+		return page
+	}
+	from, _ := slices.BinarySearchFunc(a.entries, q.AfterSeq+1, func(e spendlimit.EntryRow, seq int64) int { return cmp.Compare(e.Seq, seq) })
+	rest := a.entries[from:]
+	page.More = len(rest) > q.Max
+	for _, e := range rest[:min(len(rest), q.Max)] {
+		page.Entries = append(page.Entries, e.Detach())
+	}
+	return page
+}
+
+// expiry is a heap of live holds, the first to end on top.
+type expiry struct{ holds []place }
+
+// place is a hold in the heap of its i-th account.
+type place struct {
+	hold *spendlimit.HoldRow
+	slot *slot
+	i    int
+}
+
+func byExpiry(a, b *spendlimit.HoldRow) int {
+	return cmp.Or(cmp.Compare(a.ExpiresUS, b.ExpiresUS), strings.Compare(a.Key, b.Key))
+}
+
+func (e *expiry) Len() int { return len(e.holds) }
+
+// Less goes by the expiry that the slot remembers: a step may have changed several rows, and the heap must hear of them
+// one at a time.
+func (e *expiry) Less(i, j int) bool {
+	a, b := &e.holds[i], &e.holds[j]
+	return cmp.Or(cmp.Compare(a.slot.expires, b.slot.expires), strings.Compare(a.hold.Key, b.hold.Key)) < 0
+}
+
+func (e *expiry) Swap(i, j int) {
+	e.holds[i], e.holds[j] = e.holds[j], e.holds[i]
+	*e.holds[i].slot.pos(e.holds[i].i) = i
+	*e.holds[j].slot.pos(e.holds[j].i) = j
+}
+
+func (e *expiry) Push(x any) {
+	p := x.(place)
+	*p.slot.pos(p.i) = len(e.holds)
+	e.holds = append(e.holds, p)
+}
+
+func (e *expiry) Pop() any {
+	last := e.holds[len(e.holds)-1]
+	e.holds[len(e.holds)-1] = place{}
+	e.holds = e.holds[:len(e.holds)-1]
+	return last
+}
+
+// before lists at most n holds that end before now, in order, and tells whether there are more.
+func (e *expiry) before(now int64, n int) ([]*spendlimit.HoldRow, bool) {
+	if len(e.holds) == 0 || e.holds[0].hold.ExpiresUS >= now {
+		return nil, false
+	}
+	var due []*spendlimit.HoldRow
+	var walk func(i int)
+	walk = func(i int) {
+		if i >= len(e.holds) || e.holds[i].hold.ExpiresUS >= now {
+			return
+		}
+		due = append(due, e.holds[i].hold)
+		walk(2*i + 1)
+		walk(2*i + 2)
+	}
+	walk(0)
+	slices.SortFunc(due, byExpiry)
+	return due[:min(n, len(due))], len(due) > n
+}

@@ -1,0 +1,104 @@
+package combine
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// batchContext is the context of a batch: a deadline, no values, no parent. Reading the clock and setting a timer cost
+// more than a whole batch in memory, so both wait until run asks for them: the limit counts from the first look.
+//
+// It serves batch after batch until somebody asks for Done; everything derived from a context asks for Done. The mutex
+// keeps a run that breaks the rules, and holds on to ctx after its return, from being worse than late.
+type batchContext struct {
+	limit time.Duration
+
+	mu       sync.Mutex
+	ended    bool
+	latest   time.Time       // the latest deadline among the callers; zero if one of them has none
+	deadline time.Time       // zero before the first look
+	timed    context.Context // nil before the first need of Done
+	cancel   context.CancelFunc
+}
+
+func (c *batchContext) begin(latest time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended, c.latest, c.deadline = false, latest, time.Time{}
+}
+
+// end ends the batch and reports whether the context is used up.
+func (c *batchContext) end() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.timed == nil {
+		return false
+	}
+	c.cancel()
+	return true
+}
+
+func (c *batchContext) Deadline() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.due(), true
+}
+
+func (c *batchContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.timer().Done()
+}
+
+func (c *batchContext) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timed == nil && !c.ended && time.Until(c.due()) > 0 {
+		return nil
+	}
+	return c.timer().Err()
+}
+
+// Value has no values of its own; it lets the context package find the timer, so that a derived context needs no
+// goroutine to watch this one.
+func (c *batchContext) Value(key any) any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timed == nil {
+		return nil
+	}
+	return c.timed.Value(key)
+}
+
+func (c *batchContext) due() time.Time {
+	if c.deadline.IsZero() {
+		c.deadline = time.Now().Add(c.limit)
+		if !c.latest.IsZero() && c.latest.Before(c.deadline) {
+			c.deadline = c.latest
+		}
+	}
+	return c.deadline
+}
+
+func (c *batchContext) timer() context.Context {
+	if c.timed == nil {
+		c.timed, c.cancel = context.WithDeadline(context.Background(), c.due())
+		if c.ended {
+			c.cancel()
+		}
+	}
+	return c.timed
+}
+
+// later returns the later of two deadlines. The zero time is no deadline, which is later than any.
+func later(a, b time.Time) time.Time {
+	switch {
+	case a.IsZero() || b.IsZero():
+		return time.Time{}
+	case a.After(b):
+		return a
+	}
+	return b
+}

@@ -1,0 +1,194 @@
+package combine
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// Lane combines concurrent calls of Do into batches that run one after the other. New is the only way to make one.
+type Lane[C any] struct {
+	max   int
+	limit time.Duration
+	run   func(ctx context.Context, batch []C) error
+	calls sync.Pool // of *call[C]
+
+	mu    sync.Mutex
+	led   bool // there is a leader, or a call that was told to lead; nobody is queued otherwise
+	queue queue[C]
+
+	// The rest belongs to the leader, who hands it on together with the lead.
+	ctx       *batchContext
+	batch     []C
+	followers []*call[C] // all of the batch but the leader
+	gather    bool       // the next batch is worth waiting for company, see lead
+}
+
+// New returns a Lane that calls run with 1 to max commands, in order of arrival, never twice at the same time. It panics
+// if max or limit is not positive or run is nil.
+//
+// The context of a batch is detached from its callers: it has none of their values and does not end when one of them
+// goes. It ends limit after run first looked at it, or at the latest of the callers' deadlines if each of them has one
+// and that is sooner. run must end soon after its context.
+//
+// An error of run is the error of every command in the batch. A command that is refused alone carries its own refusal.
+// When run returns, ctx and batch are used again: run must keep neither. It must not call Do of its own Lane.
+func New[C any](max int, limit time.Duration, run func(ctx context.Context, batch []C) error) *Lane[C] {
+	if max < 1 || limit <= 0 || run == nil {
+		panic("combine: New needs a positive max, a positive limit and a run")
+	}
+	return &Lane[C]{
+		max:   max,
+		limit: limit,
+		run:   run,
+		calls: sync.Pool{New: func() any { return &call[C]{wake: make(chan outcome, 1)} }},
+		ctx:   &batchContext{limit: limit},
+	}
+}
+
+// Do runs c in a batch and returns what run returned for it, as it is. It may be called from many goroutines.
+//
+// If ctx ends first there are three cases. Before c is in a batch, Do returns at once with an error that wraps
+// ErrNotStarted and ctx.Err(). When c is in the batch of another caller, Do returns at once with an error that wraps
+// ErrStarted and ctx.Err(); the lane still uses c, so the caller must not touch it any more. When the batch is this
+// caller's own to run, Do stays until it is done.
+//
+// A panic of run goes on in the goroutine that runs the batch; the other callers of the batch get ErrPanicked.
+func (l *Lane[C]) Do(ctx context.Context, c C) error {
+	if err := ctx.Err(); err != nil {
+		return notStarted(err)
+	}
+	if w := l.enter(ctx, c); w != nil {
+		return l.await(ctx, w)
+	}
+	return l.lead(ctx, c)
+}
+
+// enter makes the caller the leader, or gives it a place in the queue if there is one already.
+func (l *Lane[C]) enter(ctx context.Context, c C) *call[C] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.led {
+		l.led = true
+		return nil
+	}
+	w := l.calls.Get().(*call[C])
+	w.command = c
+	w.deadline, _ = ctx.Deadline()
+	l.queue.push(w)
+	return w
+}
+
+// await sees a queued call through to its end.
+func (l *Lane[C]) await(ctx context.Context, w *call[C]) error {
+	var o outcome
+	select {
+	case o = <-w.wake:
+	case <-ctx.Done():
+		if l.withdraw(w) {
+			l.recycle(w)
+			return notStarted(ctx.Err())
+		}
+		select {
+		case o = <-w.wake: // came in between: a true result says more than ErrStarted, and a lead must be handed on
+		default:
+			return started(ctx.Err()) // a leader still has w, so it is left to the garbage collector
+		}
+	}
+	c := w.command
+	l.recycle(w)
+	if o.lead {
+		return l.lead(ctx, c)
+	}
+	return o.err
+}
+
+// withdraw takes w out of the queue, or reports that it has left it.
+func (l *Lane[C]) withdraw(w *call[C]) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !w.queued {
+		return false
+	}
+	l.queue.remove(w)
+	return true
+}
+
+// recycle is for a call that nobody can wake any more.
+func (l *Lane[C]) recycle(w *call[C]) {
+	var none C
+	w.command = none
+	l.calls.Put(w)
+}
+
+// lead runs one batch with c at its head. It is called by the leader, who is not the leader any more when it returns.
+//
+// If the last batch had followers and waited for something, they are about to come again while this one would leave
+// without them; two passes of the scheduler let them join. With 64 callers and a disk flush per batch that makes batches
+// of 60 instead of 32. In memory the passes would cost more than they save.
+func (l *Lane[C]) lead(ctx context.Context, c C) error {
+	if l.gather {
+		runtime.Gosched()
+		runtime.Gosched()
+	}
+	if err := ctx.Err(); err != nil {
+		l.handOn()
+		return notStarted(err)
+	}
+	deadline, _ := ctx.Deadline()
+	return l.serve(l.take(c, deadline))
+}
+
+// take puts c and the commands that wait into the batch. It returns the latest of their deadlines.
+func (l *Lane[C]) take(c C, deadline time.Time) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batch = append(l.batch, c)
+	for len(l.batch) < l.max {
+		w := l.queue.pop()
+		if w == nil {
+			break
+		}
+		l.batch = append(l.batch, w.command)
+		l.followers = append(l.followers, w)
+		deadline = later(deadline, w.deadline)
+	}
+	return deadline
+}
+
+// serve runs the batch.
+func (l *Lane[C]) serve(deadline time.Time) (err error) {
+	l.ctx.begin(deadline)
+	err = ErrPanicked // stands if run does not return
+	defer func() { l.finish(err) }()
+	err = l.run(l.ctx, l.batch)
+	return err
+}
+
+// finish gives the followers their outcome and hands on the lead.
+func (l *Lane[C]) finish(err error) {
+	waited := l.ctx.end()
+	if waited {
+		l.ctx = &batchContext{limit: l.limit}
+	}
+	l.gather = waited && len(l.followers) > 0
+	for _, w := range l.followers {
+		w.wake <- outcome{err: err} // from here on w is its caller's
+	}
+	clear(l.followers)
+	clear(l.batch)
+	l.followers, l.batch = l.followers[:0], l.batch[:0]
+	l.handOn()
+}
+
+// handOn makes the first in the queue the leader.
+func (l *Lane[C]) handOn() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.queue.pop(); w != nil {
+		w.wake <- outcome{lead: true}
+		return
+	}
+	l.led = false
+}

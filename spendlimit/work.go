@@ -1,0 +1,332 @@
+package spendlimit
+
+import "slices"
+
+// Work is the closed set of rows of one step. An adapter fills it with the Add methods, hands it to the step's
+// function, and then writes Changes (or, where the rows themselves are the store, calls Revert when the step
+// failed). A Work may be used again after Reset. Not safe for concurrent use.
+type Work struct {
+	ledger   *LedgerRow
+	accounts map[string]*AccountRow
+	holds    map[string]*HoldRow
+	usages   map[UsageID]*UsageRow
+	members  map[memberKey][]*HoldRow
+	trees    map[string][]*HoldRow
+	full     map[string]fullRows
+	journal  map[string][]EntryRow
+	expiring map[string][]*HoldRow
+	prune    pruneRows
+
+	mark uint64
+	log  undoLog
+	seen Changes // what the running step created; Changes lists the changed rows from log
+
+	holdRows arena[HoldRow]
+	pointers arena[*PeriodRow]
+	owners   arena[*AccountRow]
+	postings arena[Posting]
+}
+
+type memberKey struct {
+	account string
+	group   string
+}
+
+type fullRows struct {
+	holds   []*HoldRow
+	periods []*PeriodRow
+}
+
+type pruneRows struct {
+	entries []EntryRow
+	holds   []*HoldRow
+}
+
+// Changes is what a step wrote. New rows are not repeated among the changed ones.
+type Changes struct {
+	NewLedger   *LedgerRow
+	NewAccounts []*AccountRow
+	Accounts    []*AccountRow
+	NewLimits   []*LimitRow
+	Limits      []*LimitRow
+	NewPeriods  []*PeriodRow
+	Periods     []*PeriodRow
+	NewHolds    []*HoldRow
+	Holds       []*HoldRow
+	NewUsages   []*UsageRow
+	Usages      []*UsageRow
+	Entries     []EntryRow
+	// Pruned holds are to be deleted, with their usages; entries up to an account's Pruned as well.
+	Pruned []*HoldRow
+}
+
+// NewWork returns an empty Work.
+func NewWork() *Work {
+	return &Work{
+		accounts: map[string]*AccountRow{},
+		holds:    map[string]*HoldRow{},
+		usages:   map[UsageID]*UsageRow{},
+		members:  map[memberKey][]*HoldRow{},
+		trees:    map[string][]*HoldRow{},
+		full:     map[string]fullRows{},
+		journal:  map[string][]EntryRow{},
+		expiring: map[string][]*HoldRow{},
+	}
+}
+
+// Reset forgets all rows.
+func (w *Work) Reset() {
+	w.ledger = nil
+	clear(w.accounts)
+	clear(w.holds)
+	clear(w.usages)
+	clear(w.members)
+	clear(w.trees)
+	clear(w.full)
+	clear(w.journal)
+	clear(w.expiring)
+	w.prune = pruneRows{}
+	w.log.forget()
+	w.seen.forget()
+}
+
+// AddLedger adds the ledger's own row, when it is stored already.
+func (w *Work) AddLedger(l *LedgerRow) { w.ledger = l }
+
+// AddAccount adds an account with its Limits, their Periods and its Due holds linked.
+func (w *Work) AddAccount(a *AccountRow) { w.accounts[a.Name] = a }
+
+// AddHold adds a hold with its Parent, Accounts and Lines linked.
+func (w *Work) AddHold(h *HoldRow) { w.holds[h.Key] = h }
+
+// AddUsage adds a usage.
+func (w *Work) AddUsage(u *UsageRow) { w.usages[u.UsageID] = u }
+
+// AddMembers adds the live holds of a group on an account (own or inherited). The slice is only read, during the step.
+func (w *Work) AddMembers(account, group string, live []*HoldRow) {
+	w.members[memberKey{account, group}] = live
+}
+
+// AddTree adds the live descendants of a hold, in any order.
+func (w *Work) AddTree(key string, live []*HoldRow) { w.trees[key] = live }
+
+// AddFull adds the holds on an account (own or inherited), all or all live ones, and for All its periods.
+func (w *Work) AddFull(account string, holds []*HoldRow, periods []*PeriodRow) {
+	w.full[account] = fullRows{holds, periods}
+}
+
+// AddJournal adds entries of an account, in order.
+func (w *Work) AddJournal(account string, entries []EntryRow) { w.journal[account] = entries }
+
+// AddExpiring adds the live holds on an account that end first, by (ExpiresUS, Key).
+func (w *Work) AddExpiring(account string, live []*HoldRow) { w.expiring[account] = live }
+
+// AddPrune adds what a PruneNeed asked for.
+func (w *Work) AddPrune(entries []EntryRow, ended []*HoldRow) { w.prune = pruneRows{entries, ended} }
+
+// Account, Hold and Usage return a row that was added or created, or nil.
+func (w *Work) Account(name string) *AccountRow { return w.accounts[name] }
+func (w *Work) Hold(key string) *HoldRow        { return w.holds[key] }
+func (w *Work) Usage(id UsageID) *UsageRow      { return w.usages[id] }
+
+// Changed tells whether the step changed anything.
+func (w *Work) Changed() bool { return w.log.len() > 0 || w.seen.any() }
+
+// Changes returns what the step changed, each row once. The slices are valid until Reset.
+func (w *Work) Changes() Changes {
+	w.mark++ // marks the rows that were listed already
+	c := w.seen
+	for _, a := range c.NewAccounts {
+		a.mark = w.mark
+	}
+	for _, l := range c.NewLimits {
+		l.mark = w.mark
+	}
+	for _, p := range c.NewPeriods {
+		p.mark = w.mark
+	}
+	for _, h := range c.NewHolds {
+		h.mark = w.mark
+	}
+	for _, u := range c.NewUsages {
+		u.mark = w.mark
+	}
+	c.Accounts = listOnce(c.Accounts, w.log.accounts, func(a *AccountRow) *uint64 { return &a.mark }, w.mark)
+	c.Limits = listOnce(c.Limits, w.log.limits, func(l *LimitRow) *uint64 { return &l.mark }, w.mark)
+	c.Periods = listOnce(c.Periods, w.log.periods, func(p *PeriodRow) *uint64 { return &p.mark }, w.mark)
+	c.Holds = listOnce(c.Holds, w.log.holds, func(h *HoldRow) *uint64 { return &h.mark }, w.mark)
+	c.Usages = listOnce(c.Usages, w.log.usages, func(u *UsageRow) *uint64 { return &u.mark }, w.mark)
+	w.seen = c
+	return c
+}
+
+// listOnce lists the rows that have images, but for those that bear the mark already.
+func listOnce[T any](out []*T, images []image[T], mark func(*T) *uint64, listed uint64) []*T {
+	out = out[:0]
+	for _, i := range images {
+		if m := mark(i.row); *m != listed {
+			*m = listed
+			out = append(out, i.row)
+		}
+	}
+	return out
+}
+
+// Revert takes back everything that the step changed in the rows.
+func (w *Work) Revert() { w.revert(savepoint{}) }
+
+// savepoint is a state of the rows to come back to: a command that ends in an error leaves nothing behind.
+type savepoint struct {
+	log                                                           logMark
+	ledger                                                        bool
+	accounts, limits, periods, holds, usages, entries, prunedRows int
+}
+
+func (w *Work) save() savepoint {
+	w.mark++
+	c := &w.seen
+	return savepoint{
+		log: w.log.mark(), ledger: c.NewLedger != nil,
+		accounts: len(c.NewAccounts), limits: len(c.NewLimits), periods: len(c.NewPeriods), holds: len(c.NewHolds),
+		usages: len(c.NewUsages), entries: len(c.Entries), prunedRows: len(c.Pruned),
+	}
+}
+
+func (w *Work) revert(s savepoint) {
+	w.mark++
+	w.log.revert(s.log)
+	c := &w.seen
+	if c.NewLedger != nil && !s.ledger {
+		c.NewLedger, w.ledger = nil, nil
+	}
+	for _, a := range c.NewAccounts[s.accounts:] {
+		delete(w.accounts, a.Name)
+	}
+	for _, h := range c.NewHolds[s.holds:] {
+		delete(w.holds, h.Key)
+	}
+	for _, u := range c.NewUsages[s.usages:] {
+		delete(w.usages, u.UsageID)
+	}
+	c.NewAccounts = c.NewAccounts[:s.accounts]
+	c.NewLimits = c.NewLimits[:s.limits]
+	c.NewPeriods = c.NewPeriods[:s.periods]
+	c.NewHolds = c.NewHolds[:s.holds]
+	c.NewUsages = c.NewUsages[:s.usages]
+	c.Entries = c.Entries[:s.entries]
+	c.Pruned = c.Pruned[:s.prunedRows]
+}
+
+func (c *Changes) any() bool {
+	return c.NewLedger != nil || len(c.NewAccounts)+len(c.NewLimits)+len(c.NewPeriods)+len(c.NewHolds)+len(c.NewUsages)+len(c.Entries)+len(c.Pruned) > 0
+}
+
+func (c *Changes) forget() {
+	*c = Changes{
+		NewAccounts: reuse(c.NewAccounts), NewLimits: reuse(c.NewLimits), NewPeriods: reuse(c.NewPeriods),
+		NewHolds: reuse(c.NewHolds), NewUsages: reuse(c.NewUsages), Entries: reuse(c.Entries), Pruned: reuse(c.Pruned),
+		Accounts: reuse(c.Accounts), Limits: reuse(c.Limits), Periods: reuse(c.Periods), Holds: reuse(c.Holds), Usages: reuse(c.Usages),
+	}
+}
+
+func reuse[T any](s []T) []T {
+	clear(s)
+	return s[:0]
+}
+
+// Each edit method keeps the row's image at its first change since the last savepoint.
+
+func (w *Work) editAccount(a *AccountRow) {
+	if a.mark != w.mark {
+		w.log.accounts = append(w.log.accounts, image[AccountRow]{a, *a})
+		a.mark = w.mark
+	}
+}
+
+func (w *Work) editLimit(l *LimitRow) {
+	if l.mark != w.mark {
+		w.log.limits = append(w.log.limits, image[LimitRow]{l, *l})
+		l.mark = w.mark
+	}
+}
+
+func (w *Work) editPeriod(p *PeriodRow) {
+	if p.mark != w.mark {
+		w.log.periods = append(w.log.periods, image[PeriodRow]{p, *p})
+		p.mark = w.mark
+	}
+}
+
+func (w *Work) editHold(h *HoldRow) {
+	if h.mark != w.mark {
+		old := *h
+		old.More, old.Assumes = slices.Clone(h.More), slices.Clone(h.Assumes)
+		w.log.holds = append(w.log.holds, image[HoldRow]{h, old})
+		h.mark = w.mark
+	}
+}
+
+func (w *Work) editUsage(u *UsageRow) {
+	if u.mark != w.mark {
+		w.log.usages = append(w.log.usages, image[UsageRow]{u, *u})
+		u.mark = w.mark
+	}
+}
+
+// undoLog holds the images of changed rows, oldest first.
+type undoLog struct {
+	accounts []image[AccountRow]
+	limits   []image[LimitRow]
+	periods  []image[PeriodRow]
+	holds    []image[HoldRow]
+	usages   []image[UsageRow]
+}
+
+type image[T any] struct {
+	row *T
+	old T
+}
+
+type logMark struct{ accounts, limits, periods, holds, usages int }
+
+func (l *undoLog) mark() logMark {
+	return logMark{len(l.accounts), len(l.limits), len(l.periods), len(l.holds), len(l.usages)}
+}
+
+func (l *undoLog) len() int {
+	return len(l.accounts) + len(l.limits) + len(l.periods) + len(l.holds) + len(l.usages)
+}
+
+func (l *undoLog) revert(m logMark) {
+	l.accounts = restore(l.accounts, m.accounts)
+	l.limits = restore(l.limits, m.limits)
+	l.periods = restore(l.periods, m.periods)
+	l.holds = restore(l.holds, m.holds)
+	l.usages = restore(l.usages, m.usages)
+}
+
+func (l *undoLog) forget() {
+	*l = undoLog{reuse(l.accounts), reuse(l.limits), reuse(l.periods), reuse(l.holds), reuse(l.usages)}
+}
+
+func restore[T any](images []image[T], n int) []image[T] {
+	for i := len(images) - 1; i >= n; i-- {
+		*images[i].row = images[i].old
+	}
+	return images[:n]
+}
+
+// arena hands out small slices cut from large ones: rows that live as long as their neighbours cost one
+// allocation in many.
+type arena[T any] struct{ free []T }
+
+const arenaChunk = 128
+
+func (a *arena[T]) take(n int) []T {
+	if n > len(a.free) {
+		a.free = make([]T, max(n, arenaChunk))
+	}
+	s := a.free[:n:n]
+	a.free = a.free[n:]
+	return s
+}
