@@ -113,6 +113,13 @@ const (
 	Reported               // by the provider itself
 )
 
+func (s Source) String() string {
+	if s == Reported {
+		return "reported"
+	}
+	return "computed"
+}
+
 // Option refines the end of a hold.
 type Option uint8
 
@@ -244,7 +251,7 @@ type Hold struct {
 
 // Dispatch says that the paid call is about to leave. No answer, or an error: don't send (R40).
 func (h *Hold) Dispatch(ctx context.Context) error {
-	if h == nil {
+	if !h.usable() {
 		return errNilHold
 	}
 	return h.ledger.Dispatch(ctx, h.Key)
@@ -252,7 +259,7 @@ func (h *Hold) Dispatch(ctx context.Context) error {
 
 // Record books a part of the cost; u.Hold is set to this hold. See [Ledger.Record].
 func (h *Hold) Record(ctx context.Context, u Usage) (Receipt, error) {
-	if h == nil {
+	if !h.usable() {
 		return Receipt{}, errNilHold
 	}
 	u.Hold = h.Key
@@ -261,7 +268,7 @@ func (h *Hold) Record(ctx context.Context, u Usage) (Receipt, error) {
 
 // Settle ends the hold with its true cost. See [Ledger.Settle].
 func (h *Hold) Settle(ctx context.Context, c Cost, opts ...Option) (Receipt, error) {
-	if h == nil {
+	if !h.usable() {
 		return Receipt{}, errNilHold
 	}
 	return h.ledger.Settle(ctx, h.Key, c, opts...)
@@ -269,7 +276,7 @@ func (h *Hold) Settle(ctx context.Context, c Cost, opts ...Option) (Receipt, err
 
 // Release ends the hold unspent. See [Ledger.Release].
 func (h *Hold) Release(ctx context.Context, opts ...Option) (Receipt, error) {
-	if h == nil {
+	if !h.usable() {
 		return Receipt{}, errNilHold
 	}
 	return h.ledger.Release(ctx, h.Key, opts...)
@@ -277,7 +284,7 @@ func (h *Hold) Release(ctx context.Context, opts ...Option) (Receipt, error) {
 
 // Close ends the hold if it has not ended: open is released, dispatched is charged at the hold. Made for defer.
 func (h *Hold) Close(ctx context.Context) error {
-	if h == nil {
+	if !h.usable() {
 		return errNilHold
 	}
 	return h.ledger.Close(ctx, h.Key)
@@ -285,7 +292,7 @@ func (h *Hold) Close(ctx context.Context) error {
 
 // Extend gives the hold more time; e.Hold is set to this hold. See [Ledger.Extend].
 func (h *Hold) Extend(ctx context.Context, e Extension) (Receipt, error) {
-	if h == nil {
+	if !h.usable() {
 		return Receipt{}, errNilHold
 	}
 	e.Hold = h.Key
@@ -294,7 +301,7 @@ func (h *Hold) Extend(ctx context.Context, e Extension) (Receipt, error) {
 
 // Grow asks for more room; g.Hold is set to this hold. See [Ledger.Grow].
 func (h *Hold) Grow(ctx context.Context, g Growth) (Receipt, error) {
-	if h == nil {
+	if !h.usable() {
 		return Receipt{}, errNilHold
 	}
 	g.Hold = h.Key
@@ -303,14 +310,16 @@ func (h *Hold) Grow(ctx context.Context, g Growth) (Receipt, error) {
 
 // Shrink gives back room; s.Hold is set to this hold. See [Ledger.Shrink].
 func (h *Hold) Shrink(ctx context.Context, s Shrinkage) (Receipt, error) {
-	if h == nil {
+	if !h.usable() {
 		return Receipt{}, errNilHold
 	}
 	s.Hold = h.Key
 	return h.ledger.Shrink(ctx, s)
 }
 
-var errNilHold = invalid("Hold", "nil")
+var errNilHold = invalid("Hold", "nil, or not from a Ledger")
+
+func (h *Hold) usable() bool { return h != nil && h.ledger != nil }
 
 // Offer is what a Reserve would grant.
 type Offer struct {
