@@ -416,6 +416,17 @@ type booking struct {
 	accounts []*AccountRow
 }
 
+// holdKey is the hold that the event is about, if any.
+func (b *booking) holdKey() string {
+	switch {
+	case b.hold != "":
+		return b.hold
+	case b.kind == EntryCharge, b.kind == EntryAdjust, b.kind == EntryLimit, b.kind == EntryCarry:
+		return ""
+	}
+	return b.ref
+}
+
 type booked struct {
 	seq     int64  // of the entry on the first account
 	overrun Amount // the largest of any period
@@ -462,8 +473,8 @@ func (s *step) apply(d *delta, b booking) error {
 	switch {
 	case s.broken != nil:
 		return s.broken
-	case p.Spent < 0 && b.kind == EntryAdjust:
-		return invalid("By", "more than was spent in limit %q", p.Limit.Limit.Name)
+	case p.Spent < p.Assumed && b.kind == EntryAdjust: // I6: what is assumed may be taken back by its hold yet
+		return invalid("By", "more than is known to be spent in limit %q", p.Limit.Limit.Name)
 	case p.Spent < 0 || p.Held < 0 || p.Assumed < 0 || p.Unpriced < 0:
 		return errCorrupt
 	}
@@ -472,7 +483,7 @@ func (s *step) apply(d *delta, b booking) error {
 		p.Overrun = s.add(p.Overrun, d.overrun)
 	}
 	if d.overrun > 0 {
-		s.tell(Event{Kind: EventOverrun, Account: p.Limit.Account.Name, Limit: p.Limit.Limit.Name, Hold: b.hold, Period: p.Label, Amount: d.overrun})
+		s.tell(Event{Kind: EventOverrun, Account: p.Limit.Account.Name, Limit: p.Limit.Limit.Name, Hold: b.holdKey(), Period: p.Label, Amount: d.overrun})
 	}
 	if d.held != 0 {
 		s.w.editLimit(p.Limit)
@@ -627,7 +638,7 @@ func (s *step) newPeriod(l *LimitRow, i int, at int64) (*PeriodRow, error) {
 	if i+1 < len(l.Periods) {
 		end = min(end, l.Periods[i+1].Start)
 	}
-	if start != first {
+	if start != first && l.Limit.Kind != AllTime {
 		name = label(l.zone, start)
 	}
 	p := &PeriodRow{Limit: l, Start: start, End: end, Label: name, mark: s.w.mark}
@@ -642,12 +653,12 @@ func (s *step) newPeriod(l *LimitRow, i int, at int64) (*PeriodRow, error) {
 	return p, nil
 }
 
-// setForce puts the limit in force at now, or at the period's last instant, into p.
+// setForce puts the limit in force at now, or at the instant of the period next to it, into p.
 func (p *PeriodRow) setForce(l *Limit, now int64) {
 	p.Mode = l.Mode
 	p.Lim = l.Amount + p.CarryIn - p.CarryOut
 	p.Raise, p.RaiseUS = 0, 0
-	if until := micros(l.Raise.Until); l.Raise.By > 0 && min(now, p.End-1) < until {
+	if until := micros(l.Raise.Until); l.Raise.By > 0 && min(max(now, p.Start), p.End-1) < until {
 		p.Raise, p.RaiseUS = l.Raise.By, until
 		p.Lim += p.Raise
 	}

@@ -501,10 +501,8 @@ func (c *expense) apply(s *step) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, a := range accounts {
-		if err := s.spendAt(a, at, c.Cost.amount); err != nil {
-			return false, err
-		}
+	if err := s.spendAt(accounts, at, c.Cost.amount); err != nil {
+		return false, err
 	}
 	b, err := s.book(booking{
 		kind: EntryCharge, ref: c.ID, source: c.Cost.Source, labels: c.labels, at: s.now, cost: true, accounts: accounts,
@@ -533,22 +531,26 @@ func (s *step) instant(at int64) (int64, error) {
 	return at, nil
 }
 
-// spendAt counts n, which may be negative, in the periods of an account that contain at.
-func (s *step) spendAt(a *AccountRow, at int64, n Amount) error {
-	var periods []*PeriodRow // all made before the first is changed
-	for _, l := range a.Limits {
-		if l.Removed {
-			continue
+// spendAt counts n, which may be negative, in the periods of accounts that contain at.
+func (s *step) spendAt(accounts []*AccountRow, at int64, n Amount) error {
+	var periods []*PeriodRow // all made before the first is changed: making one may book a carry
+	for _, a := range accounts {
+		for _, l := range a.Limits {
+			if l.Removed {
+				continue
+			}
+			p, err := s.period(l, at)
+			if err != nil {
+				return err
+			}
+			periods = append(periods, p)
 		}
-		p, err := s.period(l, at)
-		if err != nil {
-			return err
-		}
-		periods = append(periods, p)
 	}
-	s.post(delta{account: a, when: at, spent: n})
+	for _, a := range accounts {
+		s.post(delta{account: a, when: at, spent: n})
+	}
 	for _, p := range periods {
-		s.post(delta{account: a, period: p, spent: n})
+		s.post(delta{account: p.Limit.Account, period: p, spent: n})
 	}
 	return nil
 }
@@ -607,7 +609,7 @@ func (c *adjustment) post(s *step) ([]*AccountRow, error) {
 		if err != nil {
 			return nil, err
 		}
-		return accounts, s.spendAt(accounts[0], at, c.By)
+		return accounts, s.spendAt(accounts, at, c.By)
 	}
 	h, err := s.readyHold(c.Hold)
 	if err != nil {

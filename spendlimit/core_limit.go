@@ -62,7 +62,7 @@ type setLimit struct {
 func (c *setLimit) need(n *Need) {
 	n.Accounts = append(n.Accounts, c.limit.Account)
 	if c.backfill {
-		n.Live = append(n.Live, c.limit.Account)
+		n.All = append(n.All, c.limit.Account)
 		n.Journal = append(n.Journal, JournalNeed{Account: c.limit.Account, Span: c.limit.Kind.longest()})
 	}
 }
@@ -79,6 +79,9 @@ func (c *setLimit) apply(s *step) (bool, error) {
 	case row == nil || row.Removed:
 		if c.expect != "" {
 			return false, &StaleError{}
+		}
+		if c.backfill && c.limit.Kind == AllTime && a.Pruned > 0 {
+			return false, invalid("Backfill", "the journal of account %q does not go back to its beginning any more", a.Name)
 		}
 		if row, err = s.createLimit(a, c.limit); err == nil && c.backfill {
 			err = s.backfill(a, row)
@@ -104,10 +107,11 @@ func (c *setLimit) apply(s *step) (bool, error) {
 // calendar acts from its end on (R9).
 func (s *step) changeLimit(row *LimitRow, l Limit) error {
 	s.w.editLimit(row)
-	if old := row.Limit.calendar(); old != l.calendar() {
-		if old.Kind == AllTime {
-			return invalid("Kind", "an AllTime limit can't change its kind")
-		}
+	old := row.Limit.calendar()
+	if old.Kind == AllTime && l.Kind != AllTime {
+		return invalid("Kind", "an AllTime limit can't change its kind")
+	}
+	if old != l.calendar() && old.Kind != AllTime {
 		zone, err := s.zones.load(l.Zone)
 		if err != nil {
 			return err
@@ -165,10 +169,14 @@ func (s *step) backfill(a *AccountRow, row *LimitRow) error {
 			}
 			part.Lines = append(slices.Clip(part.Lines), p)
 			d.held = s.add(d.held, part.Left)
+			d.assumed = s.add(d.assumed, s.assumedOn(a, h, i))
 		}
 		if h.hasLine(p) {
 			d.unpriced += int64(h.Marks)
 		}
+	}
+	if d.spent < d.assumed { // I6: the assumed part may be taken back yet
+		return invalid("Backfill", "more was taken back than is known to be spent")
 	}
 	s.post(d)
 	_, err = s.book(booking{kind: EntryLimit, ref: row.Limit.Name, reason: "backfill", at: s.now, accounts: []*AccountRow{a}})
@@ -176,6 +184,18 @@ func (s *step) backfill(a *AccountRow, row *LimitRow) error {
 		p.recut()
 	}
 	return err
+}
+
+// assumedOn is what holds on a, ended ones too, have assumed on the i-th part of an anchor.
+func (s *step) assumedOn(a *AccountRow, anchor *HoldRow, i int) (sum Amount) {
+	for _, h := range append(slices.Clip(s.w.full[a.Name].holds), s.w.seen.NewHolds...) {
+		for _, as := range h.Assumes {
+			if as.Anchor == anchor && as.Part == i {
+				sum = s.add(sum, as.Amount)
+			}
+		}
+	}
+	return sum
 }
 
 // liveOn lists the holds on a that have room left in a part: live anchors, and ended ones with live descendants.
@@ -306,7 +326,7 @@ type prune struct {
 
 func (c *prune) need(n *Need) {
 	n.Accounts = append(n.Accounts, c.account)
-	n.Prune = &PruneNeed{Account: c.account, Before: c.before, Max: c.max}
+	n.Prune = append(n.Prune, PruneNeed{Account: c.account, Before: c.before, Max: c.max})
 }
 
 const minPruneAge = int64(35 * 24 * time.Hour / time.Microsecond)
@@ -322,22 +342,30 @@ func (c *prune) apply(s *step) (bool, error) {
 	if err := s.lapseDue([]*AccountRow{a}); err != nil {
 		return false, err
 	}
-	entries := s.w.prune.entries
-	for _, e := range entries {
-		s.foldIn(e)
-	}
-	if n := len(entries); n > 0 {
-		s.w.editAccount(a)
-		a.Pruned = entries[n-1].Seq
-		a.LastUS = s.now
-	}
-	for _, h := range s.w.prune.holds {
-		if !h.State.Live() && h.EndedUS < c.before && h.Children == 0 && h.Marks == 0 {
-			s.w.seen.Pruned = append(s.w.seen.Pruned, h)
+	rows := s.w.prune[c.account]
+	entries, holds := 0, 0
+	for _, e := range rows.entries {
+		if e.Seq > a.Pruned && e.At < c.before {
+			s.foldIn(e)
+			s.w.editAccount(a)
+			a.Pruned = e.Seq
+			a.LastUS = s.now
+			entries++
 		}
 	}
-	c.more = len(entries) == c.max || len(s.w.seen.Pruned) == c.max
-	return true, nil
+	for _, h := range rows.holds {
+		if h.prunable(c.before) && !slices.Contains(s.w.seen.Pruned, h) {
+			s.w.seen.Pruned = append(s.w.seen.Pruned, h)
+			holds++
+		}
+	}
+	c.more = entries == c.max || holds == c.max
+	return entries+holds > 0, nil
+}
+
+// prunable tells whether h ended before an instant and nothing needs its row.
+func (h *HoldRow) prunable(before int64) bool {
+	return !h.State.Live() && h.EndedUS < before && h.Children == 0 && h.Marks == 0
 }
 
 // longest is a span that no period of this kind exceeds, however its clock is changed.

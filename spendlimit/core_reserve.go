@@ -740,15 +740,21 @@ func (c *extension) roll(s *step, h *HoldRow) (Receipt, error) {
 	for i := range h.parts() {
 		left += h.part(i).Left
 	}
+	switch {
+	case c.Min > left:
+		return Receipt{}, invalid("Min", "more than what is left")
+	case left == 0:
+		return Receipt{}, nil // all spent: nothing to move
+	}
 	for i := range lines {
 		lines[i].credit = h.leftOn(lines[i].period)
 	}
 	a := ask{want: left, need: left, lines: lines}
 	if c.Min > 0 {
-		a.need = max(min(c.Min, left), left-h.Own)
-		if c.Min > left {
-			a.need = c.Min
-		}
+		a.need = max(c.Min, left-h.Own)
+	}
+	if p := s.frozen(ask{parent: h.Parent}); p != nil { // decide looks at the own lines only
+		return Receipt{}, s.unpriced(a, p)
 	}
 	v, err := s.decide(a)
 	if err != nil {

@@ -1,9 +1,6 @@
 package spendlimit
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Difference is one place where the rows of an account contradict each other.
 type Difference struct {
@@ -39,9 +36,7 @@ func (c *verify) apply(s *step) (bool, error) {
 	rows := s.w.full[c.account]
 	c.journal(a, s.w.journal[c.account], rows.periods)
 	c.periods(a, rows)
-	for _, h := range rows.holds {
-		c.hold(h, rows.holds)
-	}
+	c.holds(rows.holds)
 	return false, nil
 }
 
@@ -51,9 +46,9 @@ func (c *verify) check(rule, subject string, have, want int64) {
 	}
 }
 
-func (c *verify) atMost(rule, subject string, have, most int64) {
-	if have > most {
-		c.out = append(c.out, Difference{Rule: rule, Subject: subject, Have: have, Want: most})
+func (c *verify) atLeast0(name, subject string, have Amount) {
+	if have < 0 {
+		c.check(name+" ≥ 0", subject, int64(have), 0)
 	}
 }
 
@@ -85,35 +80,50 @@ func (c *verify) journal(a *AccountRow, entries []EntryRow, periods []*PeriodRow
 
 // periods: I2, I4 and I6.
 func (c *verify) periods(a *AccountRow, rows fullRows) {
-	all := map[*LimitRow]Amount{}
+	left, unpriced := map[*PeriodRow]Amount{}, map[*PeriodRow]int64{}
+	for _, h := range rows.holds {
+		h.eachLine(func(part *Part, p *PeriodRow) { left[p] += part.Left })
+		if n := int64(h.unpriced()); n > 0 {
+			for p := range h.periods() {
+				unpriced[p] += n
+			}
+		}
+	}
+	held := map[*LimitRow]Amount{}
 	for _, p := range rows.periods {
-		all[p.Limit] += p.Held
-		var left Amount
-		var unpriced int64
-		for _, h := range rows.holds {
-			for i := range h.parts() {
-				if part := h.part(i); slices.Contains(part.Lines, p) {
-					left += part.Left
-				}
-			}
-			for z := h; z != nil; z = z.Parent {
-				if z.hasLine(p) {
-					unpriced += int64(h.unpriced())
-				}
-			}
+		held[p.Limit] += p.Held
+		c.check("held = Σ left", p.subject(), int64(p.Held), int64(left[p]))
+		c.check("unpriced = Σ holds and usages", p.subject(), p.Unpriced, unpriced[p])
+		for _, n := range []struct {
+			name   string
+			amount Amount
+		}{{"spent", p.Spent}, {"held", p.Held}, {"overrun", p.Overrun}, {"cut", p.Cut}, {"assumed", p.Assumed}} {
+			c.atLeast0(n.name, p.subject(), n.amount)
 		}
-		c.check("held = Σ left", p.subject(), int64(p.Held), int64(left))
-		c.check("unpriced = Σ holds and usages", p.subject(), p.Unpriced, unpriced)
-		for name, n := range map[string]Amount{"spent": p.Spent, "held": p.Held, "overrun": p.Overrun, "cut": p.Cut, "assumed": p.Assumed} {
-			c.atMost(name+" ≥ 0", p.subject(), int64(-n), 0)
-		}
-		if p.Mode == Hard {
-			c.atMost("spent + held ≤ limit + overrun + cut", p.subject(), int64(p.Spent+p.Held), int64(p.Lim+p.Overrun+p.Cut))
+		if most := p.Lim + p.Overrun + p.Cut; p.Mode == Hard && p.Spent+p.Held > most {
+			c.check("spent + held ≤ limit + overrun + cut", p.subject(), int64(p.Spent+p.Held), int64(most))
 		}
 	}
 	for _, l := range a.Limits {
-		c.check("held of all periods = Σ held", fmt.Sprintf("limit %q #%d", l.Limit.Name, l.Gen), int64(l.HeldAll), int64(all[l]))
+		c.check("held of all periods = Σ held", fmt.Sprintf("limit %q #%d", l.Limit.Name, l.Gen), int64(l.HeldAll), int64(held[l]))
 	}
+}
+
+func (h *HoldRow) eachLine(f func(*Part, *PeriodRow)) {
+	for i := range h.parts() {
+		for _, p := range h.part(i).Lines {
+			f(h.part(i), p)
+		}
+	}
+}
+
+// periods are those that h has a line on, its own or an ancestor's.
+func (h *HoldRow) periods() map[*PeriodRow]bool {
+	set := map[*PeriodRow]bool{}
+	for z := h; z != nil; z = z.Parent {
+		z.eachLine(func(_ *Part, p *PeriodRow) { set[p] = true })
+	}
+	return set
 }
 
 // unpriced counts the hold itself when it was settled so, and its open usages.
@@ -125,26 +135,32 @@ func (h *HoldRow) unpriced() int {
 	return n
 }
 
-// hold: I3.
-func (c *verify) hold(h *HoldRow, holds []*HoldRow) {
-	subject := fmt.Sprintf("hold %q", h.Key)
-	c.check("granted + grown + received = own + carved + covered + returned + assumed", subject,
-		int64(h.Granted+h.Grown+h.Received), int64(h.Own+h.Carved+h.Covered+h.Returned+h.EndCharge))
-	c.atMost("own ≥ 0", subject, int64(-h.Own), 0)
-	var left, own Amount
-	marks := h.unpriced()
-	for i := range h.parts() {
-		left += h.part(i).Left
-	}
-	own = h.Own
-	for _, d := range holds {
-		if d.Under(h) {
-			own += d.Own
-			marks += d.unpriced()
+// holds: I3.
+func (c *verify) holds(holds []*HoldRow) {
+	own, marks, children := map[*HoldRow]Amount{}, map[*HoldRow]int{}, map[*HoldRow]int{}
+	for _, h := range holds {
+		n := h.unpriced()
+		for z := h; z != nil; z = z.Parent {
+			own[z] += h.Own
+			marks[z] += n
+		}
+		if h.Parent != nil && h.State.Live() {
+			children[h.Parent]++
 		}
 	}
-	if h.parts() > 0 {
-		c.check("Σ left = Σ own", subject, int64(left), int64(own))
+	for _, h := range holds {
+		subject := fmt.Sprintf("hold %q", h.Key)
+		c.check("granted + grown + received = own + carved + covered + returned + assumed", subject,
+			int64(h.Granted+h.Grown+h.Received), int64(h.Own+h.Carved+h.Covered+h.Returned+h.EndCharge))
+		c.atLeast0("own", subject, h.Own)
+		c.check("marks = unpriced below", subject, int64(h.Marks), int64(marks[h]))
+		c.check("children = live children", subject, int64(h.Children), int64(children[h]))
+		if h.parts() > 0 {
+			var left Amount
+			for i := range h.parts() {
+				left += h.part(i).Left
+			}
+			c.check("Σ left = Σ own", subject, int64(left), int64(own[h]))
+		}
 	}
-	c.check("marks = unpriced below", subject, int64(h.Marks), int64(marks))
 }

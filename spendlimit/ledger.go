@@ -1,7 +1,6 @@
 package spendlimit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,11 +108,23 @@ func (l *Ledger) do(ctx context.Context, c command) error {
 		return errors.Join(ErrUncertain, ctx.Err())
 	case errors.Is(err, combine.ErrNotStarted):
 		return ctx.Err()
+	case errors.Is(err, combine.ErrPanicked):
+		return errors.Join(ErrUncertain, err)
 	case err != nil:
-		return err
+		return storeError(err)
 	}
 	l.deliver(k)
 	return k.err
+}
+
+// storeError makes sure that the failure of a step says whether it was applied: what does not say so may have been.
+func storeError(err error) error {
+	for _, known := range []error{ErrUnavailable, ErrUncertain, ErrClosed, ErrSchema} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	return errors.Join(ErrUncertain, err)
 }
 
 // look runs a command that changes nothing.
@@ -136,7 +147,10 @@ func (l *Ledger) look(ctx context.Context, c command) error {
 			return nil
 		})
 		if !errors.Is(err, errMoreDue) {
-			return cmp.Or(err, decided)
+			if err != nil {
+				return errors.Join(ErrUnavailable, err) // a look is never applied
+			}
+			return decided
 		}
 		if err := l.sweepFor(ctx, n); err != nil {
 			return err
@@ -222,7 +236,7 @@ func (l *Ledger) Reserve(ctx context.Context, r Request) (*Hold, error) {
 		err = l.do(ctx, c)
 	}
 	if err != nil {
-		return nil, wrap("reserve", l.hint(ctx, c, err))
+		return nil, wrap("reserve", l.hint(ctx, r.Split.Group, err))
 	}
 	return l.handle(c), nil
 }
@@ -245,7 +259,7 @@ func (l *Ledger) Check(ctx context.Context, r Request) (Offer, error) {
 		err = l.look(ctx, c)
 	}
 	if err != nil {
-		return Offer{}, wrap("check", l.hint(ctx, c, err))
+		return Offer{}, wrap("check", l.hint(ctx, r.Split.Group, err))
 	}
 	return c.offer, nil
 }
@@ -351,7 +365,7 @@ func (l *Ledger) Extend(ctx context.Context, e Extension) (Receipt, error) {
 		err = l.do(ctx, c)
 	}
 	if err != nil {
-		return Receipt{}, wrap("extend", err)
+		return Receipt{}, wrap("extend", l.hint(ctx, "", err))
 	}
 	return c.receipt, nil
 }
@@ -365,7 +379,7 @@ func (l *Ledger) Grow(ctx context.Context, g Growth) (Receipt, error) {
 		err = l.do(ctx, c)
 	}
 	if err != nil {
-		return Receipt{}, wrap("grow", err)
+		return Receipt{}, wrap("grow", l.hint(ctx, "", err))
 	}
 	return c.receipt, nil
 }

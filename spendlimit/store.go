@@ -48,8 +48,8 @@ type Need struct {
 	Journal []JournalNeed
 	// Expiring names accounts of which the live holds (own or inherited) that end first are needed, at most MaxExpiring each.
 	Expiring []string
-	// Prune names one account of which the oldest entries and ended holds are needed.
-	Prune *PruneNeed
+	// Prune names accounts of which the oldest entries and ended holds are needed.
+	Prune []PruneNeed
 }
 
 // JournalNeed asks for the entries of an account that were written at now − Span or later, Span in microseconds.

@@ -79,7 +79,7 @@ func (l *Ledger) attempt(ctx context.Context, r Request) (*Hold, *DeniedError, e
 	if err == nil {
 		return l.handle(c), nil, nil
 	}
-	err = l.hint(ctx, c, err)
+	err = l.hint(ctx, r.Split.Group, err)
 	var denied *DeniedError
 	errors.As(err, &denied)
 	return nil, denied, err
@@ -220,17 +220,15 @@ func (q *queue) ahead(tokens []string) error {
 }
 
 // hint adds to a refusal when to ask again (R66). It looks at the store again, so it is only as good as that moment.
-func (l *Ledger) hint(ctx context.Context, c *reserve, err error) error {
+func (l *Ledger) hint(ctx context.Context, group string, err error) error {
 	var denied *DeniedError
 	if !errors.As(err, &denied) || denied.Hopeless || denied.Reason == ReasonQueued {
 		return err
 	}
 	denied.RetryAfter = fallbackRetry
-	h := &retry{denied: denied, key: c.req.Parent, group: c.req.Split.Group}
+	h := &retry{denied: denied, group: group}
 	if l.look(ctx, h) == nil {
 		denied.RetryAfter = max(h.after, time.Microsecond)
-	} else if !denied.ResetAt.IsZero() && denied.WaitReset && !denied.WaitHolds {
-		denied.RetryAfter = fallbackRetry
 	}
 	return err
 }
@@ -238,7 +236,6 @@ func (l *Ledger) hint(ctx context.Context, c *reserve, err error) error {
 // retry is the command behind hint: the first instant at which lapsing holds, or the period's end, could help.
 type retry struct {
 	denied *DeniedError
-	key    string // the parent
 	group  string
 	after  time.Duration
 }
@@ -249,7 +246,7 @@ func (c *retry) need(n *Need) {
 		n.Expiring = append(n.Expiring, b.Account)
 	}
 	if c.denied.Reason == ReasonParent {
-		n.Holds = append(n.Holds, c.key)
+		n.Holds = append(n.Holds, c.denied.Parent)
 	}
 }
 
@@ -266,7 +263,7 @@ func (c *retry) apply(s *step) (bool, error) {
 	for _, b := range c.limits() {
 		c.after = max(c.after, c.one(s, b))
 	}
-	if h := s.w.holds[c.key]; h != nil && c.denied.Reason == ReasonParent && h.State.Live() {
+	if h := s.w.holds[c.denied.Parent]; h != nil && c.denied.Reason == ReasonParent && h.State.Live() {
 		c.after = max(c.after, durationOf(h.ExpiresUS+1-s.now))
 	}
 	if c.after == 0 {

@@ -15,7 +15,7 @@ type Work struct {
 	full     map[string]fullRows
 	journal  map[string][]EntryRow
 	expiring map[string][]*HoldRow
-	prune    pruneRows
+	prune    map[string]pruneRows
 
 	mark uint64
 	log  undoLog
@@ -71,6 +71,7 @@ func NewWork() *Work {
 		full:     map[string]fullRows{},
 		journal:  map[string][]EntryRow{},
 		expiring: map[string][]*HoldRow{},
+		prune:    map[string]pruneRows{},
 	}
 }
 
@@ -85,7 +86,7 @@ func (w *Work) Reset() {
 	clear(w.full)
 	clear(w.journal)
 	clear(w.expiring)
-	w.prune = pruneRows{}
+	clear(w.prune)
 	w.log.forget()
 	w.seen.forget()
 }
@@ -115,19 +116,39 @@ func (w *Work) AddFull(account string, holds []*HoldRow, periods []*PeriodRow) {
 	w.full[account] = fullRows{holds, periods}
 }
 
-// AddJournal adds entries of an account, in order.
-func (w *Work) AddJournal(account string, entries []EntryRow) { w.journal[account] = entries }
+// AddJournal adds entries of an account, in order, up to its last one. When it is called again for the account, the
+// longer list stays.
+func (w *Work) AddJournal(account string, entries []EntryRow) {
+	if len(entries) > len(w.journal[account]) {
+		w.journal[account] = entries
+	}
+}
 
 // AddExpiring adds the live holds on an account that end first, by (ExpiresUS, Key).
 func (w *Work) AddExpiring(account string, live []*HoldRow) { w.expiring[account] = live }
 
 // AddPrune adds what a PruneNeed asked for.
-func (w *Work) AddPrune(entries []EntryRow, ended []*HoldRow) { w.prune = pruneRows{entries, ended} }
+func (w *Work) AddPrune(account string, entries []EntryRow, ended []*HoldRow) {
+	w.prune[account] = pruneRows{entries, ended}
+}
 
 // Account, Hold and Usage return a row that was added or created, or nil.
 func (w *Work) Account(name string) *AccountRow { return w.accounts[name] }
 func (w *Work) Hold(key string) *HoldRow        { return w.holds[key] }
 func (w *Work) Usage(id UsageID) *UsageRow      { return w.usages[id] }
+
+// Ledger, Members, Tree, Full, Journal, Expiring and Pruning return what was added, as it was added: the suite of
+// spendlimittest looks at it.
+func (w *Work) Ledger() *LedgerRow                       { return w.ledger }
+func (w *Work) Members(account, group string) []*HoldRow { return w.members[memberKey{account, group}] }
+func (w *Work) Tree(key string) []*HoldRow               { return w.trees[key] }
+func (w *Work) Journal(account string) []EntryRow        { return w.journal[account] }
+func (w *Work) Expiring(account string) []*HoldRow       { return w.expiring[account] }
+func (w *Work) Full(a string) ([]*HoldRow, []*PeriodRow) { return w.full[a].holds, w.full[a].periods }
+func (w *Work) Pruning(account string) ([]EntryRow, []*HoldRow) {
+	p := w.prune[account]
+	return p.entries, p.holds
+}
 
 // Changed tells whether the step changed anything.
 func (w *Work) Changed() bool { return w.log.len() > 0 || w.seen.any() }

@@ -231,9 +231,10 @@ func (l *ledger) loadRare(n *spendlimit.Need, now int64) {
 			w.AddJournal(j.Account, a.entries[from:])
 		}
 	}
-	if p := n.Prune; p != nil {
+	for _, p := range n.Prune {
 		if a := l.accounts[p.Account]; a != nil {
-			w.AddPrune(a.prunable(p))
+			entries, holds := a.prunable(p)
+			w.AddPrune(p.Account, entries, holds)
 		}
 	}
 }
@@ -260,7 +261,7 @@ func (a *account) periods() []*spendlimit.PeriodRow {
 	return out
 }
 
-func (a *account) prunable(p *spendlimit.PruneNeed) ([]spendlimit.EntryRow, []*spendlimit.HoldRow) {
+func (a *account) prunable(p spendlimit.PruneNeed) ([]spendlimit.EntryRow, []*spendlimit.HoldRow) {
 	n := 0
 	for n < len(a.entries) && n < p.Max && a.entries[n].At < p.Before {
 		n++

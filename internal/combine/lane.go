@@ -51,8 +51,8 @@ func New[C any](max int, limit time.Duration, run func(ctx context.Context, batc
 //
 // If ctx ends first there are three cases. Before c is in a batch, Do returns at once with an error that wraps
 // ErrNotStarted and ctx.Err(). When c is in the batch of another caller, Do returns at once with an error that wraps
-// ErrStarted and ctx.Err(); the lane still uses c, so the caller must not touch it any more. When the batch is this
-// caller's own to run, Do stays until it is done.
+// ErrStarted and ctx.Err(); c still belongs to that batch then, so this caller must leave it alone. When the batch is
+// this caller's own to run, Do stays until it is done.
 //
 // A panic of run goes on in the goroutine that runs the batch; the other callers of the batch get ErrPanicked.
 func (l *Lane[C]) Do(ctx context.Context, c C) error {

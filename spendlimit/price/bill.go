@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/shopspring/decimal"
+
 	"github.com/stint-go/stint/spendlimit"
 )
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/shopspring/decimal"
+
 	"github.com/stint-go/stint/spendlimit"
 )
 

@@ -21,7 +21,7 @@ func FuzzLoad(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	if data, err := os.ReadFile("../../../shared/data/litellm-model-prices.json"); err == nil {
+	if data, err := os.ReadFile(realFile); err == nil {
 		f.Add(data[:min(len(data), 2_000)])
 	}
 	usages := []price.Usage{

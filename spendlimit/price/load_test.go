@@ -1,6 +1,7 @@
 package price_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,10 @@ import (
 
 func TestP1_RealFile(t *testing.T) {
 	t.Parallel()
-	table := realTable(t)
+	table, problems, err := price.Load(bytes.NewReader(realData(t)))
+	if err != nil || len(problems) > 0 {
+		t.Fatalf("error %v, problems %v", err, problems)
+	}
 	if n := len(table.Models()); n != 218 {
 		t.Errorf("%d models, want 218", n)
 	}

@@ -1,12 +1,14 @@
 package price_test
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/shopspring/decimal"
@@ -18,20 +20,36 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// realTable loads the public price file, which lies beside the project where it is tested.
-func realTable(tb testing.TB) *price.Table {
+const realFile = "../../../shared/data/litellm-model-prices.json"
+
+var readReal = sync.OnceValues(func() ([]byte, error) { return os.ReadFile(realFile) })
+
+// realData is the public price file, which lies beside the project where it is tested.
+func realData(tb testing.TB) []byte {
 	tb.Helper()
-	f, err := os.Open("../../../shared/data/litellm-model-prices.json")
+	data, err := readReal()
 	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true" {
 		tb.Skip("no ../shared/data/litellm-model-prices.json beside the project")
 	}
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer f.Close()
-	table, problems, err := price.Load(f)
-	if err != nil || len(problems) > 0 {
-		tb.Fatalf("Load: %v, problems %v", err, problems)
+	return data
+}
+
+var loadReal = sync.OnceValues(func() (*price.Table, []price.Problem) {
+	data, _ := readReal()
+	table, problems, _ := price.Load(bytes.NewReader(data))
+	return table, problems
+})
+
+// realTable is one table for all tests.
+func realTable(tb testing.TB) *price.Table {
+	tb.Helper()
+	realData(tb)
+	table, problems := loadReal()
+	if table == nil || len(problems) > 0 {
+		tb.Fatalf("the price file: table %v, problems %v", table, problems)
 	}
 	return table
 }
@@ -67,7 +85,7 @@ func entry(provider string, pairs ...string) price.Entry {
 // priced is the price of one entry that has no other model beside it.
 func priced(tb testing.TB, e price.Entry) price.Price {
 	tb.Helper()
-	table, err := load(tb, `{}`).With(map[string]price.Entry{"m": e})
+	table, err := new(price.Table).With(map[string]price.Entry{"m": e})
 	if err != nil {
 		tb.Fatal(err)
 	}

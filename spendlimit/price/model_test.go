@@ -58,11 +58,13 @@ func suffix(tier price.Tier) string {
 	return map[price.Tier]string{"": "", "batch": "_batches", "flex": "_flex", "priority": "_priority"}[tier]
 }
 
+var aboveName = regexp.MustCompile(`_above_(\d+)k_tokens(_[a-z]+)?$`)
+
 // above is the N of P6, 0 for the base rates.
 func (w world) above(tokens int64, tier price.Tier) int64 {
 	var top int64
 	for name := range w.rates {
-		m := regexp.MustCompile(`_above_(\d+)k_tokens(_[a-z]+)?$`).FindStringSubmatch(name)
+		m := aboveName.FindStringSubmatch(name)
 		if m == nil || m[2] != "" && m[2] != suffix(tier) {
 			continue
 		}

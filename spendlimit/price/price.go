@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/shopspring/decimal"
+
 	"github.com/stint-go/stint/spendlimit"
 )
 
@@ -81,9 +82,10 @@ func (u Usage) inputSide() int64 {
 	return u.Input + u.CacheRead + u.CacheReadAudio + u.CacheWrite5m + u.CacheWrite1h + u.AudioIn + u.ImageIn
 }
 
-// Cost is the exact cost of u in USD, rounded up once to the ninth place (P5). Nothing used costs 0. A class that was
-// used and has no rate, an unknown tier, region, modifier or search size is an *[UnpricedError]; a bad count is
-// [spendlimit.ErrInvalid]; a cost beyond 64 bits is [spendlimit.ErrOverflow].
+// Cost is the exact cost of u in USD, rounded up once to the ninth place (P5). So 0 for a usage that is not empty means
+// rates of 0: the declared zero price that a settlement may state. A class that was used and has no rate, an unknown
+// tier, region, modifier or search size is an *[UnpricedError]; a bad count is [spendlimit.ErrInvalid]; a cost beyond 64
+// bits is [spendlimit.ErrOverflow].
 func (p Price) Cost(u Usage) (spendlimit.Amount, error) {
 	cost, err := p.cost(u)
 	if err != nil {
@@ -147,8 +149,9 @@ type Ask struct {
 }
 
 // Bound is what to hold in USD before a call is made: each token at the highest rate that it may have, rounded up once
-// (P10). No usage within a costs more, or is unpriced. Without a.MaxOutput and without a maximum of the model's own the
-// error is [spendlimit.ErrInvalid]: no guess is made. Other errors are those of [Price.Cost].
+// (P10). No usage within a, with the same tier, region and modifiers, costs more or is unpriced. Without a.MaxOutput and
+// without a maximum of the model's own the error is [spendlimit.ErrInvalid]: no guess is made. Other errors are those of
+// [Price.Cost].
 func (p Price) Bound(a Ask) (spendlimit.Amount, error) {
 	bound, err := p.bound(a)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // Table holds the prices of many models. It never changes, so any number of goroutines may use it; a process should
-// use one table for all its work (P12).
+// use one table for all its work (P12). The zero Table knows no model.
 type Table struct {
 	version  string
 	missing  MissingWrite
@@ -54,7 +54,9 @@ func (t *Table) With(overrides map[string]Entry) (*Table, error) {
 	if len(overrides) == 0 {
 		return t, nil
 	}
-	next := &Table{missing: t.missing, models: maps.Clone(t.models), aliases: maps.Clone(t.aliases)}
+	next := &Table{missing: t.missing, models: make(map[string]*model), aliases: make(map[string]string)}
+	maps.Copy(next.models, t.models)
+	maps.Copy(next.aliases, t.aliases)
 	content := []string{t.version}
 	for _, name := range slices.Sorted(maps.Keys(overrides)) {
 		text, problem := next.override(name, overrides[name])
@@ -95,7 +97,7 @@ func (t *Table) override(name string, e Entry) (string, *Problem) {
 		return "", &Problem{Model: name, Field: "alias", Reason: "an alias has nothing of its own"}
 	}
 	t.aliases[name] = e.Alias
-	return name + "=" + e.Alias, nil
+	return name + "\x00" + e.Alias, nil
 }
 
 // index finds the names whose date may be cut off (P9).

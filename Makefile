@@ -1,0 +1,28 @@
+.DEFAULT_GOAL := test
+.PHONY: test lint bench fuzz example
+
+FUZZTIME ?= 10s
+TOOL := go tool -modfile=internal/tools/go.mod
+
+# All tests, as CI runs them.
+test:
+	go test -race -shuffle=on ./...
+
+# The first run builds the linter, which takes some minutes.
+lint:
+	$(TOOL) golangci-lint run ./...
+
+# The library against bare twins; fails when a floor is missed.
+bench:
+	go run ./internal/bench/ratios
+
+# Every fuzz test for FUZZTIME.
+fuzz:
+	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | while IFS=: read -r file decl; do \
+		echo "$${decl#func } in $$(dirname "$$file")"; \
+		go test -run='^$$' -fuzz="^$${decl#func }\$$" -fuzztime=$(FUZZTIME) "$$(dirname "$$file")" || exit 1; \
+	done
+
+# A day of coding agents on a budget.
+example:
+	go run ./examples/replay

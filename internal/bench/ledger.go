@@ -1,0 +1,99 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stint-go/stint/spendlimit"
+)
+
+// What a pair moves.
+const (
+	amount = 250_000_000 // $0.25
+	cost   = 190_000_000
+	Limit  = spendlimit.MaxAmount / 4 // of each day
+)
+
+// Ledger is a Subject.
+type Ledger struct{ *spendlimit.Ledger }
+
+// NewLedger returns a ledger on a store, with accounts of n day limits each.
+func NewLedger(ctx context.Context, store spendlimit.Store, accounts []string, n int) (Ledger, error) {
+	led, err := spendlimit.New(store, spendlimit.Config{Unit: spendlimit.USD})
+	if err != nil {
+		return Ledger{}, err
+	}
+	for _, a := range accounts {
+		for i := range n {
+			l := spendlimit.Limit{Account: a, Name: fmt.Sprintf("day-%d", i), Kind: spendlimit.Day, Amount: Limit}
+			if _, err := led.SetLimit(ctx, l, ""); err != nil {
+				return Ledger{}, err
+			}
+		}
+	}
+	return Ledger{led}, nil
+}
+
+// Pair implements Subject.
+func (l Ledger) Pair(ctx context.Context, key, account string) error {
+	return l.pair(ctx, spendlimit.Request{Key: key, Accounts: []string{account}, Amount: amount})
+}
+
+func (l Ledger) pair(ctx context.Context, r spendlimit.Request) error {
+	h, err := l.Reserve(ctx, r)
+	if err != nil {
+		return err
+	}
+	_, err = h.Settle(ctx, spendlimit.Total(cost))
+	return err
+}
+
+// Hold makes n open holds on an account.
+func (l Ledger) Hold(ctx context.Context, account string, n int) error {
+	for i := range n {
+		r := spendlimit.Request{Key: fmt.Sprintf("open/%d", i), Accounts: []string{account}, Amount: 1, TTL: 24 * time.Hour}
+		if _, err := l.Reserve(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Wide is a Subject whose pairs are on all of its accounts at once.
+type Wide struct {
+	Ledger
+	Accounts []string
+}
+
+// Pair implements Subject.
+func (w Wide) Pair(ctx context.Context, key, _ string) error {
+	return w.pair(ctx, spendlimit.Request{Key: key, Accounts: w.Accounts, Amount: amount})
+}
+
+// Child is a Subject whose pairs take their room from a hold.
+type Child struct {
+	Ledger
+	Parent string
+}
+
+// Pair implements Subject.
+func (c Child) Pair(ctx context.Context, key, _ string) error {
+	return c.pair(ctx, spendlimit.Request{Key: key, Parent: c.Parent, Amount: amount})
+}
+
+// Ask is a Subject that only reserves, whether granted or denied.
+type Ask struct {
+	Ledger
+	Amount spendlimit.Amount
+}
+
+// Pair implements Subject with half a pair.
+func (a Ask) Pair(ctx context.Context, key, account string) error {
+	_, err := a.Reserve(ctx, spendlimit.Request{Key: key, Accounts: []string{account}, Amount: a.Amount})
+	if errors.Is(err, spendlimit.ErrDenied) {
+		return nil
+	}
+	return err
+}

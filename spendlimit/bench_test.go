@@ -1,0 +1,36 @@
+package spendlimit_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stint-go/stint/adapters/memory"
+	"github.com/stint-go/stint/internal/bench"
+)
+
+// BenchmarkPair is a Reserve and its Settle on the memory store. A store keeps every hold and entry, so it is renewed
+// every so often. internal/bench/ratios compares the same loads with each other.
+func BenchmarkPair(b *testing.B) {
+	const perStore = 50_000
+	for _, accounts := range []int{1, 1024} {
+		for _, callers := range []int{1, 8, 64} {
+			b.Run(fmt.Sprintf("accounts=%d/callers=%d", accounts, callers), func(b *testing.B) {
+				b.ReportAllocs()
+				b.StopTimer()
+				for left := b.N; left > 0; left -= perStore {
+					led, err := bench.NewLedger(b.Context(), memory.New(nil).Spend(), bench.Accounts(accounts), 1)
+					if err != nil {
+						b.Fatal(err)
+					}
+					plan := bench.Load{Callers: callers, Accounts: accounts, Pairs: min(left, perStore)}.Plan()
+					b.StartTimer()
+					err = plan.Run(b.Context(), led)
+					b.StopTimer()
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,440 @@
+package spendlimittest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/stint-go/stint/spendlimit"
+)
+
+// CheckModel runs random commands on a ledger over a new store and on a [Model], and compares after every command: the answer,
+// all balances, all holds, the journal, and the invariants I1 to I8 and I10. The flags of package rapid say how many and how
+// long; a failure is shrunk, printed and replayed by its seed.
+func CheckModel(t *testing.T, open func(clock func() time.Time) spendlimit.Store) {
+	t.Helper()
+	rapid.Check(t, func(t *rapid.T) {
+		w := newMachine(t, open)
+		for range 3 {
+			w.run(t, w.setLimit(t))
+		}
+		t.Repeat(w.actions())
+	})
+}
+
+// machine is a small world, where few names and amounts meet often.
+type machine struct {
+	ctx   context.Context
+	clock time.Time
+	start time.Time
+	led   *spendlimit.Ledger
+	model *Model
+
+	prints map[string]string // model's fingerprint of a limit → the ledger's
+	done   []command
+	keys   int // handed out
+	was    world
+	direct map[string]spendlimit.Amount // charged and adjusted, by account
+	pruned bool
+	fresh  string // the fingerprint that the ledger has just made
+}
+
+// command is one call, to the ledger and to the model.
+type command struct {
+	text   string
+	ledger func(*machine) (any, error)
+	model  func(*machine) (any, error)
+}
+
+// world is what the reads of a ledger say.
+type world struct {
+	now      map[string][]spendlimit.Balance // by account
+	rows     map[string][]spendlimit.Balance // the periods that were needed so far
+	holds    []*spendlimit.Hold
+	journals map[string][]spendlimit.Entry
+}
+
+var machineAccounts = []string{"a", "b", "c"}
+
+func newMachine(t *rapid.T, open func(clock func() time.Time) spendlimit.Store) *machine {
+	starts := []string{"2026-03-07T23:59:58Z", "2026-05-14T12:00:00Z", "2026-10-31T15:59:00Z"}
+	start, err := time.Parse(time.RFC3339, rapid.SampledFrom(starts).Draw(t, "start"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := spendlimit.Config{Unit: spendlimit.Requests}
+	cfg.NoLimit = rapid.SampledFrom([]spendlimit.Policy{spendlimit.Refuse, spendlimit.Refuse, spendlimit.Allow}).Draw(t, "no limit")
+	if rapid.Bool().Draw(t, "defaults") {
+		cfg.Defaults = func(account string) []spendlimit.Limit {
+			if account == "c" {
+				return []spendlimit.Limit{{Name: "l1", Kind: spendlimit.Day, Amount: 12}, {Name: "l2", Kind: spendlimit.AllTime, Amount: 40}}
+			}
+			return nil
+		}
+	}
+	w := &machine{
+		ctx: context.Background(), clock: start, start: start, model: NewModel(cfg),
+		prints: map[string]string{"": ""}, direct: map[string]spendlimit.Amount{},
+	}
+	if w.led, err = spendlimit.New(open(func() time.Time { return w.clock }), cfg); err != nil {
+		t.Fatal(err)
+	}
+	w.was = w.read(t)
+	w.compareBalances(t, w.was) // learns the fingerprints of the default limits
+	return w
+}
+
+// run gives a command to both and compares.
+func (w *machine) run(t *rapid.T, c command) {
+	t.Logf("%s %s", w.clock.Format("2006-01-02T15:04:05.000000"), c.text)
+	got, err := c.ledger(w)
+	want, wantErr := c.model(w)
+	if diff := cmp.Diff(w.fault(wantErr), w.fault(err), comparing); diff != "" {
+		t.Fatalf("%s: error (-model +ledger):\n%s\nmodel: %v\nledger: %v", c.text, diff, wantErr, err)
+	}
+	if diff := cmp.Diff(w.plain(want), w.plain(got), comparing); err == nil && diff != "" {
+		t.Fatalf("%s: answer (-model +ledger):\n%s", c.text, diff)
+	}
+	w.compare(t, c, got, err)
+}
+
+// comparing ignores what says nothing: order of sets, nil against empty.
+var comparing = cmp.Options{
+	cmpopts.EquateEmpty(),
+	cmpopts.IgnoreUnexported(spendlimit.Hold{}),
+	cmpopts.SortSlices(func(a, b spendlimit.Crossing) bool { return fmt.Sprint(a) < fmt.Sprint(b) }),
+	cmpopts.SortSlices(func(a, b spendlimit.Threshold) bool { return fmt.Sprint(a) < fmt.Sprint(b) }),
+	cmpopts.SortSlices(func(a, b spendlimit.LimitPosting) bool { return fmt.Sprint(a) < fmt.Sprint(b) }),
+	cmpopts.SortSlices(func(a, b spendlimit.Balance) bool { return a.Account+"/"+a.Limit < b.Account+"/"+b.Limit }),
+}
+
+// plain puts the model's names of fingerprints into an answer.
+func (w *machine) plain(v any) any {
+	switch v := v.(type) {
+	case spendlimit.LimitState:
+		v.Fingerprint = w.name(v.Fingerprint)
+		return v
+	case []spendlimit.Balance:
+		v = slices.Clone(v)
+		for i := range v {
+			v[i].Fingerprint = w.name(v[i].Fingerprint)
+		}
+		return v
+	}
+	return v
+}
+
+// name is the model's name of a fingerprint of the ledger.
+func (w *machine) name(print string) string {
+	for name, p := range w.prints {
+		if p == print {
+			return name
+		}
+	}
+	return print
+}
+
+// fault is the part of an error that the spec fixes.
+func (w *machine) fault(err error) any {
+	var denied *spendlimit.DeniedError
+	var ended *spendlimit.EndedError
+	var stale *spendlimit.StaleError
+	switch {
+	case errors.As(err, &denied):
+		return w.refusal(*denied)
+	case errors.As(err, &ended):
+		return *ended
+	case errors.As(err, &stale):
+		return spendlimit.StaleError{Current: w.name(stale.Current)}
+	case err == nil:
+		return nil
+	}
+	for _, known := range []error{
+		spendlimit.ErrKeyReused, spendlimit.ErrNotFound, spendlimit.ErrDispatched, spendlimit.ErrInvalid,
+		spendlimit.ErrOverflow, spendlimit.ErrUnavailable, spendlimit.ErrUncertain,
+	} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	return err.Error()
+}
+
+// refusal leaves out hints, and limits that the spec does not choose.
+func (w *machine) refusal(e spendlimit.DeniedError) any {
+	switch e.Reason {
+	case spendlimit.ReasonSpent, spendlimit.ReasonHeld:
+		e.Binding.Fingerprint = ""
+		e.Exhausted = slices.Clone(e.Exhausted)
+		for i := range e.Exhausted {
+			e.Exhausted[i].Fingerprint = ""
+		}
+		e.RetryAfter = 0
+		return fmt.Sprintf("%+v", struct{ spendlimit.DeniedError }{e})
+	case spendlimit.ReasonNoLimit:
+		return fmt.Sprint(e.Reason, e.Account)
+	case spendlimit.ReasonParent:
+		return fmt.Sprint(e.Reason, e.Parent)
+	}
+	return e.Reason.String()
+}
+
+// compare looks at everything that the ledger shows, after a command.
+func (w *machine) compare(t *rapid.T, c command, got any, err error) {
+	is := w.read(t)
+	w.compareBalances(t, is)
+	if diff := cmp.Diff(w.model.Holds(w.clock, spendlimit.HoldFilter{}), is.holds, comparing); diff != "" {
+		t.Fatalf("%s: holds (-model +ledger):\n%s", c.text, diff)
+	}
+	for _, a := range machineAccounts {
+		if diff := cmp.Diff(w.model.Entries(a, 0), is.journals[a], comparing); diff != "" {
+			t.Fatalf("%s: entries of %s (-model +ledger):\n%s", c.text, a, diff)
+		}
+	}
+	w.invariants(t, c, is, got, err)
+	w.was = is
+}
+
+func (w *machine) compareBalances(t *rapid.T, is world) {
+	for _, a := range machineAccounts {
+		want := w.model.Balances(w.clock, a, time.Time{})
+		w.learn(t, want, is.now[a])
+		if diff := cmp.Diff(w.plain(want), w.plain(is.now[a]), comparing); diff != "" {
+			t.Fatalf("balances of %s (-model +ledger):\n%s", a, diff)
+		}
+		var rows []spendlimit.Balance
+		for _, at := range w.model.starts(a) {
+			rows = append(rows, w.model.Balances(w.clock, a, at)...)
+		}
+		if diff := cmp.Diff(w.plain(rows), w.plain(is.rows[a]), comparing); diff != "" {
+			t.Fatalf("old balances of %s (-model +ledger):\n%s", a, diff)
+		}
+	}
+}
+
+// learn pairs fingerprints that are seen for the first time. Each stands for one state of one limit (R55).
+func (w *machine) learn(t *rapid.T, want, got []spendlimit.Balance) {
+	for i := range min(len(want), len(got)) {
+		name, print := want[i].Fingerprint, got[i].Fingerprint
+		if _, known := w.prints[name]; known {
+			continue
+		}
+		if other := w.name(print); other != print {
+			t.Fatalf("%s has the fingerprint of %s", name, other)
+		}
+		w.prints[name] = print
+	}
+}
+
+// starts lists when the periods of an account's limits begin that were needed so far.
+func (m *Model) starts(account string) []time.Time {
+	seen := map[int64]bool{}
+	for _, l := range m.active(account) {
+		for _, p := range m.rows(l) {
+			seen[p.start] = p.start != beginning
+		}
+	}
+	var out []time.Time
+	for _, at := range slices.Sorted(maps.Keys(seen)) {
+		if seen[at] {
+			out = append(out, utcMicro(at))
+		}
+	}
+	return out
+}
+
+// read asks the ledger for everything.
+func (w *machine) read(t *rapid.T) world {
+	is := world{
+		now: map[string][]spendlimit.Balance{}, rows: map[string][]spendlimit.Balance{}, journals: map[string][]spendlimit.Entry{},
+	}
+	for _, a := range machineAccounts {
+		is.now[a] = listed(t, w.led.Balances(w.ctx, a, time.Time{}))
+		for _, at := range w.model.starts(a) {
+			is.rows[a] = append(is.rows[a], listed(t, w.led.Balances(w.ctx, a, at))...)
+		}
+		is.journals[a] = listed(t, w.led.Entries(w.ctx, a, 0))
+		for i := range is.journals[a] {
+			is.journals[a][i].Reason = "" // text
+		}
+	}
+	is.holds = listed(t, w.led.Holds(w.ctx, spendlimit.HoldFilter{}))
+	return is
+}
+
+func listed[T any](t *rapid.T, list iter.Seq2[T, error]) (out []T) {
+	for v, err := range list {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// invariants checks what must be true of a ledger whatever it was told.
+func (w *machine) invariants(t *rapid.T, c command, is world, got any, err error) {
+	if idle(got, err) { // I8
+		if diff := cmp.Diff(w.was, is, comparing, cmp.AllowUnexported(world{})); diff != "" {
+			t.Fatalf("I8: %s was denied or replayed, but changed (-before +after):\n%s", c.text, diff)
+		}
+	}
+	for _, a := range machineAccounts {
+		w.checkJournal(t, a, is)
+		if len(is.journals[a]) == 0 {
+			continue
+		}
+		diffs, err := w.led.Verify(w.ctx, a) // I1 to I3, I6, I7
+		if err != nil || len(diffs) > 0 {
+			t.Fatalf("verify of %s: %v %v", a, diffs, err)
+		}
+		for _, b := range is.rows[a] {
+			w.checkBalance(t, b)
+		}
+		w.checkKnown(t, a, is)
+	}
+}
+
+// idle tells whether an answer says that nothing has happened.
+func idle(got any, err error) bool {
+	if err != nil {
+		return true
+	}
+	switch v := got.(type) {
+	case *spendlimit.Hold:
+		return v.Replayed
+	case spendlimit.Receipt:
+		return v.Replayed
+	case spendlimit.LimitState:
+		return v.Replayed
+	case spendlimit.Offer:
+		return true
+	}
+	return false
+}
+
+func (w *machine) checkBalance(t *rapid.T, b spendlimit.Balance) {
+	l := w.model.version(w.model.limit(b.Account, b.Limit)).cfg
+	if l.Mode == spendlimit.Hard && w.model.modeOf(b) == spendlimit.Hard && b.Spent+b.Held > b.InForce+b.Overrun+b.Cut { // I4
+		t.Fatalf("I4: %+v", b)
+	}
+	for name, n := range map[string]spendlimit.Amount{
+		"spent": b.Spent, "held": b.Held, "overrun": b.Overrun, "cut": b.Cut, "assumed": b.Assumed, "unpriced": spendlimit.Amount(b.Unpriced),
+	} {
+		if n < 0 { // I6
+			t.Fatalf("I6: %s below 0: %+v", name, b)
+		}
+	}
+	for _, was := range w.was.rows[b.Account] {
+		if was.Limit == b.Limit && was.Start.Equal(b.Start) && strings.HasPrefix(w.name(was.Fingerprint), generation(w.name(b.Fingerprint))) && b.Overrun < was.Overrun {
+			t.Fatalf("I6: overrun fell from %+v to %+v", was, b)
+		}
+	}
+}
+
+// generation is what the model's fingerprints of one generation of a limit have in common.
+func generation(print string) string {
+	head, _, _ := strings.Cut(print, ".")
+	return head + "."
+}
+
+// modeOf is the mode that a period goes by.
+func (m *Model) modeOf(b spendlimit.Balance) spendlimit.Mode {
+	for _, p := range m.rows(m.limit(b.Account, b.Limit)) {
+		if edgeTime(p.start).Equal(b.Start) {
+			return m.form(p).mode
+		}
+	}
+	return spendlimit.Soft
+}
+
+// checkJournal looks at the new entries of an account.
+func (w *machine) checkJournal(t *rapid.T, account string, is world) {
+	journal := is.journals[account]
+	ends := map[string]int{}
+	for i, e := range journal {
+		if i > 0 && (e.Seq != journal[i-1].Seq+1 || e.At.Before(journal[i-1].At)) { // I7
+			t.Fatalf("I7: %+v comes after %+v", e, journal[i-1])
+		}
+		if e.Kind == spendlimit.EntrySettle || e.Kind == spendlimit.EntryRelease || e.Kind == spendlimit.EntryLapse {
+			if ends[e.Ref]++; ends[e.Ref] > 1 {
+				t.Fatalf("I7: hold %s has ended twice", e.Ref)
+			}
+		}
+		if i >= len(w.was.journals[account]) {
+			w.checkGrant(t, e, is)
+		}
+	}
+}
+
+// checkGrant is I5: room that was granted fitted at that moment, and no such entry changes overrun.
+func (w *machine) checkGrant(t *rapid.T, e spendlimit.Entry, is world) {
+	grant := e.Kind == spendlimit.EntryReserve || e.Kind == spendlimit.EntryGrow || e.Kind == spendlimit.EntryRoll
+	for _, g := range e.Postings {
+		if g.Overrun != 0 && (grant || e.Kind == spendlimit.EntryExtend || e.Kind == spendlimit.EntryRelease || e.Kind == spendlimit.EntryLapse) {
+			t.Fatalf("I5: %+v changed overrun", e)
+		}
+		for _, b := range is.rows[e.Account] {
+			l := w.model.version(w.model.limit(b.Account, b.Limit)).cfg
+			if grant && g.Held > 0 && b.Limit == g.Limit && b.Start.Equal(g.Start) && e.At.Equal(w.clock) && l.Mode == spendlimit.Hard && b.Available < 0 {
+				t.Fatalf("I5: %+v did not fit: %+v", e, b)
+			}
+		}
+	}
+}
+
+// checkKnown is I10: all known cost of an account is in every limit that was there from the start.
+func (w *machine) checkKnown(t *rapid.T, account string, is world) {
+	if w.pruned {
+		return
+	}
+	known := w.direct[account]
+	for _, h := range is.holds {
+		if slices.Contains(payersOf(w.model.find(h.Key)), account) {
+			known += h.Recorded
+		}
+	}
+	for _, l := range w.model.active(account) {
+		if l.gen > 1 || !w.model.fromStart(l) {
+			continue
+		}
+		var sum spendlimit.Amount
+		rows := is.rows[account]
+		if len(w.model.rows(l)) == 1 && w.model.rows(l)[0].start == beginning {
+			rows = is.now[account]
+		}
+		seen := map[time.Time]bool{}
+		for _, b := range rows {
+			if b.Limit == l.name && !seen[b.Start] {
+				sum += b.Spent - b.Assumed
+				seen[b.Start] = true
+			}
+		}
+		if sum != known {
+			t.Fatalf("I10: limit %s of %s counts %d, known are %d", l.name, account, sum, known)
+		}
+	}
+}
+
+// fromStart tells whether nothing but limits was written on the account before l was made.
+func (m *Model) fromStart(l *modelLimit) bool {
+	for _, e := range m.journal(l.account) {
+		switch {
+		case e.Kind != spendlimit.EntryLimit:
+			return false
+		case e.Ref == l.name:
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,478 @@
+package spendlimittest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stint-go/stint/spendlimit"
+)
+
+// actions are the random commands, by name. What is drawn more often stands here more than once.
+func (w *machine) actions() map[string]func(*rapid.T) {
+	all := map[string]func(*rapid.T){
+		"Advance": w.advance, "StepBack": w.stepBack, "Replay": w.replay,
+	}
+	often := func(n int, name string, draw func(*rapid.T) command) {
+		for i := range n {
+			all[fmt.Sprintf("%s%d", name, i)] = func(t *rapid.T) {
+				c := draw(t)
+				w.done = append(w.done, c)
+				w.run(t, c)
+			}
+		}
+	}
+	often(3, "SetLimit", w.setLimit)
+	often(1, "RemoveLimit", w.removeLimit)
+	often(6, "Reserve", w.reserve)
+	often(1, "Check", w.check)
+	often(2, "Dispatch", w.dispatch)
+	often(2, "Record", w.record)
+	often(3, "Settle", w.settle)
+	often(1, "Release", w.release)
+	often(1, "Close", w.closeHold)
+	often(1, "Extend", w.extend)
+	often(2, "Roll", w.roll)
+	often(1, "Grow", w.grow)
+	often(1, "Shrink", w.shrink)
+	often(1, "Charge", w.charge)
+	often(1, "Adjust", w.adjust)
+	often(1, "Sweep", w.sweep)
+	return all
+}
+
+// advance moves the clock on: by a little, by a lot, or to where something changes.
+func (w *machine) advance(t *rapid.T) {
+	d := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour, 8 * 24 * time.Hour, 0, 0, 0}).Draw(t, "by")
+	if d == 0 {
+		d = rapid.SampledFrom(w.edges()).Draw(t, "to").Sub(w.clock)
+	}
+	w.tick(t, max(d, time.Microsecond))
+}
+
+// edges are the instants to come at which something changes, each with its neighbours.
+func (w *machine) edges() []time.Time {
+	var out []time.Time
+	add := func(at time.Time) {
+		for d := -time.Microsecond; d <= time.Microsecond; d += time.Microsecond {
+			if at.Add(d).After(w.clock) {
+				out = append(out, at.Add(d))
+			}
+		}
+	}
+	add(w.clock.Truncate(24 * time.Hour).Add(24 * time.Hour))
+	for _, h := range w.model.held() {
+		add(utcMicro(w.model.expires(h)))
+	}
+	for _, p := range w.model.facts.periods {
+		if p.end != never {
+			add(utcMicro(p.end))
+		}
+		if until := w.model.form(p).until; until != 0 {
+			add(utcMicro(until))
+		}
+	}
+	return out
+}
+
+// stepBack is a clock that was set wrong, or is set right.
+func (w *machine) stepBack(t *rapid.T) {
+	d := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, time.Hour, 7 * 24 * time.Hour}).Draw(t, "by")
+	w.tick(t, -d)
+}
+
+func (w *machine) tick(t *rapid.T, d time.Duration) {
+	w.clock = w.clock.Add(d)
+	w.compare(t, command{text: fmt.Sprint("clock ", d)}, nil, nil)
+}
+
+// replay runs an earlier command again.
+func (w *machine) replay(t *rapid.T) {
+	if len(w.done) == 0 {
+		t.Skip("nothing to replay")
+	}
+	w.run(t, rapid.SampledFrom(w.done).Draw(t, "command"))
+}
+
+// The commands.
+
+func (w *machine) setLimit(t *rapid.T) command {
+	l := spendlimit.Limit{
+		Account:     w.account(t),
+		Name:        rapid.SampledFrom([]string{"l1", "l2", "l3", "l4"}).Draw(t, "limit"),
+		Kind:        rapid.SampledFrom([]spendlimit.Kind{spendlimit.Day, spendlimit.Day, spendlimit.Week, spendlimit.Month, spendlimit.AllTime}).Draw(t, "kind"),
+		WeekStart:   rapid.SampledFrom([]spendlimit.Weekday{spendlimit.Monday, spendlimit.Monday, spendlimit.Thursday}).Draw(t, "week start"),
+		Anchor:      rapid.SampledFrom([]int{0, 0, 1, 15}).Draw(t, "anchor"),
+		Zone:        rapid.SampledFrom([]string{"", "", "", "Asia/Shanghai", "America/New_York"}).Draw(t, "zone"),
+		Amount:      w.amount(t, "amount"),
+		CarryHolds:  w.sometimes(t, "carry holds"),
+		CarryUnused: w.mostly0(t, "carry unused"),
+	}
+	if w.sometimes(t, "soft") {
+		l.Mode = spendlimit.Soft
+	}
+	if w.sometimes(t, "allow unpriced") {
+		l.OnUnpriced = spendlimit.Allow
+	}
+	if w.sometimes(t, "thresholds") {
+		l.Thresholds = []spendlimit.Threshold{{Percent: 50}, {Percent: 100}, {Percent: 80, Of: spendlimit.Spent}}
+	}
+	if w.sometimes(t, "raised") {
+		in := rapid.SampledFrom([]time.Duration{time.Second, time.Hour, 36 * time.Hour}).Draw(t, "for")
+		l.Raise = spendlimit.Raise{By: 1 + w.amount(t, "raise"), Until: w.clock.Add(in)}
+	}
+	expect := w.expect(t, l.Account, l.Name)
+	if have := w.model.limit(l.Account, l.Name); have != nil && w.sometimes(t, "same calendar") {
+		old := w.model.version(have).cfg
+		l.Kind, l.WeekStart, l.Anchor, l.Zone = old.Kind, old.WeekStart, old.Anchor, old.Zone
+	}
+	var opts []spendlimit.LimitOption
+	if w.sometimes(t, "backfill") {
+		opts = append(opts, spendlimit.Backfill)
+	}
+	return command{
+		text: fmt.Sprintf("SetLimit %+v expect %q %v", l, expect, opts),
+		ledger: func(w *machine) (any, error) {
+			s, err := w.led.SetLimit(w.ctx, l, w.print(expect), opts...)
+			if err == nil && !s.Replayed {
+				w.fresh = s.Fingerprint
+			}
+			return s, err
+		},
+		model: func(w *machine) (any, error) {
+			s, err := w.model.SetLimit(w.clock, l, expect, opts...)
+			if err == nil && !s.Replayed {
+				w.prints[s.Fingerprint] = w.fresh
+			}
+			return s, err
+		},
+	}
+}
+
+// expect draws the model's fingerprint of a limit: mostly the one in force.
+func (w *machine) expect(t *rapid.T, account, name string) string {
+	l := w.model.limit(account, name)
+	if l == nil {
+		return rapid.SampledFrom([]string{"", "", "", "no such limit"}).Draw(t, "expect")
+	}
+	now := w.model.version(l)
+	out := []string{now.print, now.print, now.print, now.prev, ""}
+	if now.removed {
+		out = append(out, "", "", "")
+	}
+	return rapid.SampledFrom(out).Draw(t, "expect")
+}
+
+// print is the ledger's fingerprint for one of the model.
+func (w *machine) print(name string) string {
+	if p, ok := w.prints[name]; ok {
+		return p
+	}
+	return name
+}
+
+func (w *machine) removeLimit(t *rapid.T) command {
+	account, name := w.account(t), "l1"
+	if all := w.model.active(account); len(all) > 0 {
+		name = rapid.SampledFrom(all).Draw(t, "limit").name
+	}
+	expect := w.expect(t, account, name)
+	return command{
+		text:   fmt.Sprintf("RemoveLimit %s/%s expect %q", account, name, expect),
+		ledger: func(w *machine) (any, error) { return nil, w.led.RemoveLimit(w.ctx, account, name, w.print(expect)) },
+		model:  func(w *machine) (any, error) { return nil, w.model.RemoveLimit(w.clock, account, name, expect) },
+	}
+}
+
+func (w *machine) reserve(t *rapid.T) command {
+	r := w.request(t)
+	return command{
+		text: fmt.Sprintf("Reserve %+v", r),
+		ledger: func(w *machine) (any, error) {
+			h, err := w.led.Reserve(w.ctx, r)
+			return orNil(h, err), err
+		},
+		model: func(w *machine) (any, error) {
+			h, err := w.model.Reserve(w.clock, r)
+			return orNil(h, err), err
+		},
+	}
+}
+
+// orNil makes no hold an empty answer.
+func orNil(h *spendlimit.Hold, err error) any {
+	if err != nil {
+		return nil
+	}
+	return h
+}
+
+func (w *machine) check(t *rapid.T) command {
+	r := w.request(t)
+	return command{
+		text:   fmt.Sprintf("Check %+v", r),
+		ledger: func(w *machine) (any, error) { return w.led.Check(w.ctx, r) },
+		model:  func(w *machine) (any, error) { return w.model.Check(w.clock, r) },
+	}
+}
+
+// request draws one of the forms: exact, at least Min, Rest, Free, each with a parent and a split where that fits.
+func (w *machine) request(t *rapid.T) spendlimit.Request {
+	w.keys++
+	r := spendlimit.Request{Key: fmt.Sprintf("k%02d", w.keys), TTL: w.ttl(t)}
+	if rapid.IntRange(0, 9).Draw(t, "old key") == 0 {
+		r.Key = w.hold(t)
+	}
+	if rapid.IntRange(0, 2).Draw(t, "child") == 0 {
+		r.Parent = w.hold(t)
+		r.Accounts = rapid.SampledFrom([][]string{nil, nil, {"a"}, {"b"}, {"c"}, {"b", "c"}}).Draw(t, "accounts")
+	} else {
+		r.Accounts = w.accounts(t)
+	}
+	if r.Parent == r.Key {
+		r.Parent, r.Accounts = "", w.accounts(t)
+	}
+	switch form := rapid.SampledFrom([]string{"exact", "exact", "min", "rest", "free"}).Draw(t, "form"); form {
+	case "exact":
+		r.Amount = 1 + w.amount(t, "amount")
+	case "min":
+		r.Amount = 1 + w.amount(t, "amount")
+		r.Min = spendlimit.Amount(rapid.IntRange(0, int(r.Amount)).Draw(t, "min"))
+	case "rest":
+		r.Rest, r.Min = true, w.mostly0(t, "min")
+	case "free":
+		r.Free = true
+		return r
+	}
+	if w.sometimes(t, "split") {
+		r.Split = spendlimit.Split{
+			Group: rapid.SampledFrom([]string{"g1", "g2", "g3"}).Draw(t, "group"),
+			Slots: rapid.SampledFrom([]int{3, 3, 3, 2, 1}).Draw(t, "slots"),
+		}
+	}
+	if w.sometimes(t, "labels") {
+		r.Labels, r.Price = map[string]string{"run": "1"}, "rates"
+	}
+	return r
+}
+
+func (w *machine) dispatch(t *rapid.T) command {
+	key := w.hold(t)
+	return command{
+		text:   "Dispatch " + key,
+		ledger: func(w *machine) (any, error) { return nil, w.led.Dispatch(w.ctx, key) },
+		model:  func(w *machine) (any, error) { return nil, w.model.Dispatch(w.clock, key) },
+	}
+}
+
+func (w *machine) record(t *rapid.T) command {
+	u := Usage{Hold: w.hold(t), ID: w.id(t), Cost: w.cost(t, KnownCost, KnownCost, KnownCost, UnknownCost), Cumulative: rapid.Bool().Draw(t, "cumulative")}
+	return command{
+		text: fmt.Sprintf("Record %+v", u),
+		ledger: func(w *machine) (any, error) {
+			return w.led.Record(w.ctx, spendlimit.Usage{Hold: u.Hold, ID: u.ID, Cost: u.Cost.Real(), Cumulative: u.Cumulative})
+		},
+		model: func(w *machine) (any, error) { return w.model.Record(w.clock, u) },
+	}
+}
+
+func (w *machine) settle(t *rapid.T) command {
+	key, c := w.hold(t), w.cost(t, KnownCost, KnownCost, RecordedCost, UnknownCost)
+	var opts []spendlimit.Option
+	if rapid.Bool().Draw(t, "late") {
+		opts = append(opts, spendlimit.Late)
+	}
+	return command{
+		text:   fmt.Sprintf("Settle %s %+v %v", key, c, opts),
+		ledger: func(w *machine) (any, error) { return w.led.Settle(w.ctx, key, c.Real(), opts...) },
+		model:  func(w *machine) (any, error) { return w.model.Settle(w.clock, key, c, opts...) },
+	}
+}
+
+func (w *machine) release(t *rapid.T) command {
+	key := w.hold(t)
+	opts := rapid.SampledFrom([][]spendlimit.Option{
+		nil, {spendlimit.NotSpent}, {spendlimit.Tree}, {spendlimit.NotSpent, spendlimit.Tree},
+	}).Draw(t, "options")
+	return command{
+		text:   fmt.Sprintf("Release %s %v", key, opts),
+		ledger: func(w *machine) (any, error) { return w.led.Release(w.ctx, key, opts...) },
+		model:  func(w *machine) (any, error) { return w.model.Release(w.clock, key, opts...) },
+	}
+}
+
+func (w *machine) closeHold(t *rapid.T) command {
+	key := w.hold(t)
+	return command{
+		text:   "Close " + key,
+		ledger: func(w *machine) (any, error) { return nil, w.led.Close(w.ctx, key) },
+		model:  func(w *machine) (any, error) { return nil, w.model.Close(w.clock, key) },
+	}
+}
+
+func (w *machine) extend(t *rapid.T) command {
+	return w.extension(spendlimit.Extension{Hold: w.hold(t), TTL: w.ttl(t)})
+}
+
+func (w *machine) roll(t *rapid.T) command {
+	return w.extension(spendlimit.Extension{Hold: w.hold(t), TTL: w.ttl(t), Roll: true, ID: w.id(t), Min: w.mostly0(t, "min")})
+}
+
+func (w *machine) extension(e spendlimit.Extension) command {
+	return command{
+		text:   fmt.Sprintf("Extend %+v", e),
+		ledger: func(w *machine) (any, error) { return w.led.Extend(w.ctx, e) },
+		model:  func(w *machine) (any, error) { return w.model.Extend(w.clock, e) },
+	}
+}
+
+func (w *machine) grow(t *rapid.T) command {
+	g := spendlimit.Growth{Hold: w.hold(t), ID: w.id(t), By: 1 + w.amount(t, "by")}
+	g.Min = spendlimit.Amount(rapid.IntRange(0, int(g.By)).Draw(t, "min"))
+	return command{
+		text:   fmt.Sprintf("Grow %+v", g),
+		ledger: func(w *machine) (any, error) { return w.led.Grow(w.ctx, g) },
+		model:  func(w *machine) (any, error) { return w.model.Grow(w.clock, g) },
+	}
+}
+
+func (w *machine) shrink(t *rapid.T) command {
+	s := spendlimit.Shrinkage{Hold: w.hold(t), ID: w.id(t), By: 1 + w.mostly0(t, "by")}
+	return command{
+		text:   fmt.Sprintf("Shrink %+v", s),
+		ledger: func(w *machine) (any, error) { return w.led.Shrink(w.ctx, s) },
+		model:  func(w *machine) (any, error) { return w.model.Shrink(w.clock, s) },
+	}
+}
+
+func (w *machine) charge(t *rapid.T) command {
+	e := Expense{ID: w.id(t), Accounts: w.accounts(t), Cost: w.cost(t, KnownCost), At: w.at(t)}
+	return command{
+		text: fmt.Sprintf("Charge %+v", e),
+		ledger: func(w *machine) (any, error) {
+			r, err := w.led.Charge(w.ctx, spendlimit.Expense{ID: e.ID, Accounts: e.Accounts, Cost: e.Cost.Real(), At: e.At})
+			w.know(r, err, e.Accounts)
+			return r, err
+		},
+		model: func(w *machine) (any, error) { return w.model.Charge(w.clock, e) },
+	}
+}
+
+func (w *machine) adjust(t *rapid.T) command {
+	a := spendlimit.Adjustment{ID: w.id(t), By: 1 + w.amount(t, "by"), Reason: "bill"}
+	if rapid.Bool().Draw(t, "down") {
+		a.By = -a.By
+	}
+	accounts := []string{w.account(t)}
+	if w.sometimes(t, "of a hold") {
+		a.Hold = w.hold(t)
+		if rapid.Bool().Draw(t, "one account") {
+			a.Account = accounts[0]
+		} else if h := w.model.find(a.Hold); h != nil {
+			accounts = payersOf(h)
+		}
+	} else {
+		a.Account, a.At = accounts[0], w.at(t)
+	}
+	return command{
+		text: fmt.Sprintf("Adjust %+v", a),
+		ledger: func(w *machine) (any, error) {
+			r, err := w.led.Adjust(w.ctx, a)
+			w.know(r, err, accounts)
+			return r, err
+		},
+		model: func(w *machine) (any, error) { return w.model.Adjust(w.clock, a) },
+	}
+}
+
+// know adds a cost without a hold to what is known of the accounts.
+func (w *machine) know(r spendlimit.Receipt, err error, accounts []string) {
+	if err != nil || r.Replayed {
+		return
+	}
+	for _, a := range accounts {
+		w.direct[a] += r.Cost
+	}
+}
+
+func (w *machine) sweep(t *rapid.T) command {
+	most := rapid.SampledFrom([]int{1, 100}).Draw(t, "most")
+	return command{
+		text:   fmt.Sprint("Sweep ", most),
+		ledger: func(w *machine) (any, error) { return w.led.Sweep(w.ctx, most) },
+		model:  func(w *machine) (any, error) { return w.model.Sweep(w.clock, most), nil },
+	}
+}
+
+// The things that commands are about.
+
+func (w *machine) account(t *rapid.T) string {
+	return rapid.SampledFrom(machineAccounts).Draw(t, "account")
+}
+
+func (w *machine) accounts(t *rapid.T) []string {
+	return rapid.SampledFrom([][]string{{"a"}, {"a"}, {"b"}, {"c"}, {"a", "b"}, {"c", "b"}, {"a", "b", "c"}}).Draw(t, "accounts")
+}
+
+// hold draws a key: mostly of one of the last live holds.
+func (w *machine) hold(t *rapid.T) string {
+	const few = 8
+	var keys []string
+	for i, h := range slices.Backward(w.model.facts.holds) {
+		if len(w.model.facts.holds)-i > few {
+			break
+		}
+		keys = append(keys, h.req.Key)
+		if w.model.state(h).Live() {
+			keys = append(keys, h.req.Key, h.req.Key, h.req.Key)
+		}
+	}
+	if len(keys) == 0 || rapid.IntRange(0, 49).Draw(t, "missing") == 0 {
+		return "missing"
+	}
+	return rapid.SampledFrom(keys).Draw(t, "hold")
+}
+
+// id draws a usage id that is rather new.
+func (w *machine) id(t *rapid.T) string {
+	return fmt.Sprintf("u%02d", len(w.done)/4+rapid.IntRange(0, 3).Draw(t, "id"))
+}
+
+const most = 20
+
+func (w *machine) amount(t *rapid.T, name string) spendlimit.Amount {
+	return spendlimit.Amount(rapid.IntRange(0, most).Draw(t, name))
+}
+
+func (w *machine) mostly0(t *rapid.T, name string) spendlimit.Amount {
+	return spendlimit.Amount(max(0, rapid.IntRange(-10, 8).Draw(t, name)))
+}
+
+func (w *machine) sometimes(t *rapid.T, name string) bool {
+	return rapid.IntRange(0, 2).Draw(t, name) == 2
+}
+
+func (w *machine) ttl(t *rapid.T) time.Duration {
+	return rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute, 24 * time.Hour, 24 * time.Hour}).Draw(t, "ttl")
+}
+
+// at draws an instant for a cost without a hold: now, or some time ago.
+func (w *machine) at(t *rapid.T) time.Time {
+	ago := rapid.SampledFrom([]time.Duration{-1, -1, -1, 0, time.Second, 24 * time.Hour, 3 * 24 * time.Hour, 9 * 24 * time.Hour, -time.Hour}).Draw(t, "ago")
+	if ago == -1 {
+		return time.Time{}
+	}
+	return w.clock.Add(-ago)
+}
+
+func (w *machine) cost(t *rapid.T, forms ...CostForm) Cost {
+	c := Cost{Form: rapid.SampledFrom(forms).Draw(t, "cost"), Source: rapid.SampledFrom([]spendlimit.Source{spendlimit.Computed, spendlimit.Reported}).Draw(t, "source")}
+	if c.Form == KnownCost {
+		c.Amount = w.amount(t, "cost amount")
+		c.Metered = int64(rapid.IntRange(0, 1).Draw(t, "metered"))
+		c.ZeroPrice = w.sometimes(t, "zero price")
+	}
+	return c
+}
