@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := test
-.PHONY: test lint bench fuzz example
+.PHONY: test lint bench benchstat fuzz example
 
 FUZZTIME ?= 10s
 TOOL := go tool -modfile=internal/tools/go.mod
@@ -16,6 +16,10 @@ lint:
 bench:
 	go run ./internal/bench/ratios
 
+# Two outputs of go test -bench: make benchstat OLD=before.txt NEW=after.txt
+benchstat:
+	$(TOOL) benchstat $(OLD) $(NEW)
+
 # Every fuzz test for FUZZTIME.
 fuzz:
 	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | while IFS=: read -r file decl; do \
@@ -23,6 +27,6 @@ fuzz:
 		go test -run='^$$' -fuzz="^$${decl#func }\$$" -fuzztime=$(FUZZTIME) "$$(dirname "$$file")" || exit 1; \
 	done
 
-# A day of coding agents on a budget.
+# A trace of LLM calls against a limit.
 example:
 	go run ./examples/replay

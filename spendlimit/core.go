@@ -11,7 +11,7 @@ import (
 )
 
 // step runs commands on the rows of one store step. It is pure: time, rows and configuration come in, changes of
-// rows and results go out. core.go has the mechanics; the commands are in core_reserve.go, core_cost.go and core_limit.go.
+// rows and results go out. Its slices are used again by the next step. core.go has the mechanics; the commands are in core_reserve.go, core_cost.go and core_limit.go.
 type step struct {
 	w     *Work
 	now   int64
@@ -23,6 +23,7 @@ type step struct {
 	due    []*HoldRow
 	rows   []*AccountRow
 	owners []*AccountRow
+	lines  []line
 
 	crossed []Crossing
 	events  []Event
@@ -32,6 +33,7 @@ type step struct {
 
 // command is one call on a ledger. apply may run again on fresh rows, so it sets its whole result anew.
 type command interface {
+	base() *call
 	need(n *Need)
 	// apply reports whether its changes are to be kept: a replay, a dry run or an error leaves no trace.
 	apply(s *step) (keep bool, err error)
@@ -39,6 +41,12 @@ type command interface {
 
 // errMoreDue asks the ledger to end lapsed holds first: there are more than one step can take (R33).
 var errMoreDue = errors.New("more lapsed holds than one step can end")
+
+// begin starts on the rows of another step.
+func (s *step) begin(w *Work, now int64) {
+	s.w, s.now = w, now
+	s.forgetDeltas()
+}
 
 // run applies one command, all of it or nothing.
 func (s *step) run(c command) error {
@@ -489,7 +497,7 @@ func (s *step) apply(d *delta, b booking) error {
 		s.w.editLimit(p.Limit)
 		p.Limit.HeldAll = s.add(p.Limit.HeldAll, d.held)
 	}
-	if d.spent+d.held < 0 {
+	if d.spent+d.held < 0 || d.unpriced < 0 {
 		s.free(p.Limit.Account)
 	}
 	s.fire(p)
@@ -593,7 +601,11 @@ func (p *PeriodRow) recut() { p.Cut = max(0, p.Spent+p.Held-p.Lim-p.Overrun) }
 func (s *step) period(l *LimitRow, at int64) (*PeriodRow, error) {
 	i := l.before(at)
 	if i >= 0 && at < l.Periods[i].End {
-		return l.Periods[i], nil
+		p := l.Periods[i]
+		if p.Spent < 0 || p.Held < 0 {
+			return nil, errCorrupt
+		}
+		return p, nil
 	}
 	p, err := s.newPeriod(l, i, at)
 	if err != nil || l.Limit.CarryUnused == 0 || i+1 != len(l.Periods)-1 {

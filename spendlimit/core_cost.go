@@ -57,6 +57,7 @@ func (s *step) remember(hold, id string, kind EntryKind, content [sha256.Size]by
 
 // dispatch is the command behind Dispatch (R40).
 type dispatch struct {
+	call
 	key string
 }
 
@@ -80,6 +81,7 @@ func (c *dispatch) apply(s *step) (bool, error) {
 
 // record is the command behind Record (R41 to R43).
 type record struct {
+	call
 	Usage
 	labels  []Label
 	receipt Receipt
@@ -247,6 +249,7 @@ func (s *step) takeAssumed(h *HoldRow, n Amount, newest bool, what func(*delta, 
 
 // settle is the command behind Settle.
 type settle struct {
+	call
 	key     string
 	cost    Cost
 	late    bool
@@ -367,6 +370,7 @@ func (s *step) settleUnknown(h *HoldRow, was State, r *Receipt) {
 
 // release is the command behind Release and Close.
 type release struct {
+	call
 	key      string
 	notSpent bool
 	tree     bool
@@ -466,6 +470,7 @@ func deepestFirst(a, b *HoldRow) int {
 
 // expense is the command behind Charge (R49).
 type expense struct {
+	call
 	Expense // Accounts sorted
 	at      int64
 	labels  []Label
@@ -557,6 +562,7 @@ func (s *step) spendAt(accounts []*AccountRow, at int64, n Amount) error {
 
 // adjustment is the command behind Adjust (R50).
 type adjustment struct {
+	call
 	Adjustment
 	at      int64
 	receipt Receipt
@@ -643,6 +649,7 @@ func (c *adjustment) post(s *step) ([]*AccountRow, error) {
 
 // sweep ends lapsed holds on the accounts of some of them (R74).
 type sweep struct {
+	call
 	accounts []string
 	keys     []string
 	max      int

@@ -53,6 +53,7 @@ func (s *step) createLimit(a *AccountRow, l Limit) (*LimitRow, error) {
 
 // setLimit is the command behind SetLimit (R55 to R58).
 type setLimit struct {
+	call
 	limit    Limit // validated, normal
 	expect   string
 	backfill bool
@@ -223,6 +224,7 @@ func (s *step) liveOn(a *AccountRow) []*HoldRow {
 
 // removeLimit is the command behind RemoveLimit (R59).
 type removeLimit struct {
+	call
 	account, name, expect string
 }
 
@@ -253,6 +255,7 @@ func (c *removeLimit) apply(s *step) (bool, error) {
 
 // balances is the command behind Balances. It shows periods that nobody used yet, and writes nothing.
 type balances struct {
+	call
 	account string
 	at      int64 // 0: now
 	out     []Balance
@@ -292,6 +295,7 @@ func (c *balances) apply(s *step) (bool, error) {
 
 // lookup is the command behind Hold and Holds.
 type lookup struct {
+	call
 	keys []string
 	out  []Hold
 }
@@ -318,6 +322,7 @@ func (c *lookup) apply(s *step) (bool, error) {
 
 // prune is the command behind Prune (R76).
 type prune struct {
+	call
 	account string
 	before  int64
 	max     int

@@ -2,6 +2,7 @@ package spendlimit
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -31,9 +32,9 @@ type verdict struct {
 	binding Binding
 }
 
-// currentLines returns the current period of every limit of the accounts (R11).
+// currentLines returns the current period of every limit of the accounts (R11). The slice is valid until the next call.
 func (s *step) currentLines(accounts []*AccountRow) ([]line, error) {
-	var lines []line
+	lines := s.lines[:0]
 	for _, a := range accounts {
 		n := len(lines)
 		for _, l := range a.Limits {
@@ -50,6 +51,7 @@ func (s *step) currentLines(accounts []*AccountRow) ([]line, error) {
 			return nil, &DeniedError{Reason: ReasonNoLimit, Account: a.Name, Hopeless: true}
 		}
 	}
+	s.lines = lines
 	return lines, nil
 }
 
@@ -310,8 +312,7 @@ func (s *step) denied(a ask, cut Binding) error {
 	switch {
 	case cut.Parent != "":
 		e.Reason, e.Parent = ReasonParent, cut.Parent
-		children := a.parent.Carved - a.parent.Received
-		e.WaitHolds = a.parent.State.Live() && a.parent.Children > 0 && a.need <= a.parent.Own+children
+		e.WaitHolds = a.parent.State.Live() && a.parent.Children > 0 && a.need <= a.parent.Own+a.parent.below()
 		e.Hopeless = e.Hopeless || !e.WaitHolds
 		if binding == nil {
 			e.Binding = Balance{Unit: s.cfg.Unit}
@@ -328,9 +329,22 @@ func (s *step) denied(a ask, cut Binding) error {
 	return e
 }
 
+// below is the room of h's live descendants; where h has no parts that tell, the most that it can be.
+func (h *HoldRow) below() Amount {
+	if h.parts() == 0 {
+		return h.Carved - h.Received
+	}
+	sum := -h.Own
+	for i := range h.parts() {
+		sum += h.part(i).Left
+	}
+	return sum
+}
+
 // helps tells whether the end of holds, or the next period, can make room for need on p (R17, R65).
 func (s *step) helps(p *PeriodRow, need Amount) (holds, reset bool) {
-	holds = need <= p.Lim-p.Spent && p.Limit.HeldAll > 0
+	free := p.Lim - p.Spent // but for what is held
+	holds = need <= free && s.available(p) < free
 	if p.End == maxInstant {
 		return holds, false
 	}
@@ -344,6 +358,7 @@ func (s *step) helps(p *PeriodRow, need Amount) (holds, reset bool) {
 
 // reserve is the command behind Reserve and Check.
 type reserve struct {
+	call
 	req    Request // validated; Accounts sorted
 	labels []Label // by key
 	ttl    int64   // microseconds
@@ -372,12 +387,13 @@ func (c *reserve) apply(s *step) (bool, error) {
 		return false, err
 	}
 	parent, err := c.parent(s)
-	if err != nil {
+	h := s.w.holds[c.req.Key]
+	if err != nil && (h == nil || !errors.Is(err, ErrNotFound)) { // a key that was used before answers for itself
 		return false, err
 	}
 	accounts = withoutInherited(accounts, parent)
-	if h := s.w.holds[c.req.Key]; h != nil {
-		return false, c.again(s, h, parent, accounts)
+	if h != nil {
+		return false, c.again(s, h, accounts)
 	}
 	if c.queued != nil {
 		return false, c.queued
@@ -420,12 +436,12 @@ func withoutInherited(accounts []*AccountRow, parent *HoldRow) []*AccountRow {
 }
 
 // again answers a key that was used before.
-func (c *reserve) again(s *step, h, parent *HoldRow, accounts []*AccountRow) error {
+func (c *reserve) again(s *step, h *HoldRow, accounts []*AccountRow) error {
 	if err := s.lapseDue(s.accountsOf(h)); err != nil {
 		return err
 	}
 	r := &c.req
-	same := h.Parent == parent && slices.Equal(h.Accounts, accounts) && h.Amount == r.Amount && h.Min == r.Min &&
+	same := h.parentKey() == r.Parent && slices.Equal(h.Accounts, accounts) && h.Amount == r.Amount && h.Min == r.Min &&
 		h.Rest == r.Rest && h.Free == r.Free && h.Group == r.Split.Group && h.Slots == r.Split.Slots &&
 		h.TTL == c.ttl && h.Price == r.Price && slices.Equal(h.Labels, c.labels)
 	switch {
@@ -438,6 +454,13 @@ func (c *reserve) again(s *step, h, parent *HoldRow, accounts []*AccountRow) err
 	c.image.Replayed = true
 	c.offer = Offer{Amount: h.Granted, Binding: h.Binding, ExpiresAt: c.image.ExpiresAt}
 	return nil
+}
+
+func (h *HoldRow) parentKey() string {
+	if h.Parent == nil {
+		return ""
+	}
+	return h.Parent.Key
 }
 
 // ended is the error of a call that needs a live hold.
@@ -551,6 +574,7 @@ func accountNames(rows []*AccountRow) []string {
 
 // growth is the command behind Grow (R37).
 type growth struct {
+	call
 	Growth
 	receipt Receipt
 }
@@ -632,6 +656,7 @@ func (s *step) partOn(h *HoldRow, lines []line) *Part {
 
 // shrinkage is the command behind Shrink (R38).
 type shrinkage struct {
+	call
 	Shrinkage
 	receipt Receipt
 }
@@ -670,6 +695,7 @@ func (c *shrinkage) apply(s *step) (bool, error) {
 
 // extension is the command behind Extend (R35, R36).
 type extension struct {
+	call
 	Extension
 	ttl     int64
 	receipt Receipt
@@ -704,17 +730,17 @@ func (c *extension) apply(s *step) (bool, error) {
 		c.receipt = Receipt{Own: h.Own, LiveChildren: h.Children}
 		return false, nil // never shorter: nothing to change
 	}
-	kind, ref := EntryExtend, h.Key
+	kind, ref, of := EntryExtend, h.Key, ""
 	var r Receipt
 	if c.Roll {
-		kind, ref = EntryRoll, c.ID
+		kind, ref, of = EntryRoll, c.ID, h.Key
 		if r, err = c.roll(s, h); err != nil {
 			return false, err
 		}
 	}
 	s.w.editHold(h)
 	h.ExpiresUS = expires
-	b, err := s.book(booking{kind: kind, ref: ref, hold: h.Key, at: s.now, accounts: s.accountsOf(h)})
+	b, err := s.book(booking{kind: kind, ref: ref, hold: of, at: s.now, accounts: s.accountsOf(h)})
 	if err != nil {
 		return false, err
 	}

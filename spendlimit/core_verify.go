@@ -17,6 +17,7 @@ func (d Difference) String() string {
 // verify is the command behind Verify: every sum over the rows that has a running total (R75). Whether a grant fitted
 // at its time can't be seen in the rows afterwards.
 type verify struct {
+	call
 	account string
 	out     []Difference
 }

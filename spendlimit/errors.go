@@ -90,7 +90,7 @@ func (r Reason) String() string {
 type DeniedError struct {
 	Reason    Reason
 	Account   string    // with ReasonNoLimit and ReasonQueued: whose
-	Parent    string    // with ReasonParent: the hold without room
+	Parent    string    // with ReasonParent: the hold without room; also whose group is full, or for whose room others wait
 	Binding   Balance   // the limit with the least room (R64); zero with ReasonNoLimit, ReasonParent and ReasonQueued
 	Exhausted []Balance // every limit with less room than the smallest useful grant
 	Wanted    Amount    // 0: whatever is free
@@ -105,10 +105,10 @@ type DeniedError struct {
 
 func (e *DeniedError) Error() string {
 	u := e.Binding.Unit
-	switch e.Reason {
-	case ReasonNoLimit, ReasonQueued:
+	switch {
+	case e.Account != "":
 		return fmt.Sprintf("denied: %s: account %q", e.Reason, e.Account)
-	case ReasonParent:
+	case e.Parent != "":
 		return fmt.Sprintf("denied: %s: hold %q", e.Reason, e.Parent)
 	}
 	return fmt.Sprintf("denied: %s: limit %q of account %q in %s: limit %s, spent %s, held %s, wanted %s, at least %s %s",

@@ -353,21 +353,22 @@ func showHold(h *spendlimit.Hold) string {
 // unchanged wants that what it runs writes no row (I8).
 func (f *fixture) unchanged(run func()) {
 	f.Helper()
-	before, writes := f.dump(), f.store.writes()
+	accounts, writes := f.store.accounts(), f.store.writes()
+	before := f.dump(accounts)
 	run()
 	if n := f.store.writes() - writes; n != 0 {
 		f.Errorf("%d steps wrote, want none", n)
 	}
-	if after := f.dump(); after != before {
+	if after := f.dump(accounts); after != before {
 		f.Errorf("rows changed from\n%s\nto\n%s", before, after)
 	}
 }
 
-// dump is everything that can be read of the accounts in use, as text.
-func (f *fixture) dump() string {
+// dump is everything that can be read of some accounts, as text.
+func (f *fixture) dump(accounts []string) string {
 	f.Helper()
 	var b strings.Builder
-	for _, account := range f.store.accounts() {
+	for _, account := range accounts {
 		for bal, err := range f.Balances(f.ctx, account, time.Time{}) {
 			fmt.Fprintf(&b, "%+v %v\n", bal, err)
 		}

@@ -51,7 +51,8 @@ type Ledger struct {
 	store Store
 	cfg   Config
 	zones zones
-	lane  *combine.Lane[*call]
+	lane  *combine.Lane[command]
+	batch batch
 	line  queue
 }
 
@@ -77,30 +78,36 @@ func New(store Store, cfg Config) (*Ledger, error) {
 		return nil, fmt.Errorf("spendlimit: new: %w", err)
 	}
 	l := &Ledger{store: store, cfg: cfg}
+	l.batch = batch{ledger: l, step: l.newStep()}
+	l.batch.judge = l.batch.run
 	l.lane = combine.New(maxBatch, batchDeadline, l.runBatch)
 	return l, nil
 }
 
+func (l *Ledger) newStep() step { return step{cfg: &l.cfg, zones: &l.zones} }
+
 // Unit returns the ledger's unit.
 func (l *Ledger) Unit() Unit { return l.cfg.Unit }
 
-// call is a command on its way through the lane.
+// call is what a command carries on its way through the lane.
 type call struct {
-	command
 	err    error
 	events []Event
 	freed  []string
+	own    combine.Detached // of a call that must not be lost with its caller
 	// Whoever comes second, the leader after the commit or a caller that leaves early, delivers the events.
 	handed atomic.Bool
 }
+
+func (k *call) base() *call { return k }
 
 // do runs a command that may change rows.
 func (l *Ledger) do(ctx context.Context, c command) error {
 	if ctx == nil {
 		return invalid("ctx", "nil")
 	}
-	k := &call{command: c}
-	switch err := l.lane.Do(ctx, k); {
+	k := c.base()
+	switch err := l.lane.Do(ctx, c); {
 	case errors.Is(err, combine.ErrStarted):
 		if k.handed.Swap(true) {
 			l.deliver(k)
@@ -140,7 +147,8 @@ func (l *Ledger) look(ctx context.Context, c command) error {
 	var decided error
 	for {
 		err := l.store.Step(ctx, n, func(now int64, w *Work) error {
-			s := step{w: w, now: now, cfg: &l.cfg, zones: &l.zones}
+			s := l.newStep()
+			s.begin(w, now)
 			if decided = s.run(c); errors.Is(decided, errMoreDue) {
 				return errMoreDue
 			}
@@ -158,35 +166,52 @@ func (l *Ledger) look(ctx context.Context, c command) error {
 	}
 }
 
-// runBatch runs a batch of commands in one store step.
-func (l *Ledger) runBatch(ctx context.Context, batch []*call) error {
-	n := Need{Ledger: l.cfg.Name}
-	for _, k := range batch {
-		k.need(&n)
+// batch is the work of the lane's leader. Only one runs at a time, so its slices are used again.
+type batch struct {
+	ledger   *Ledger
+	need     Need
+	step     step
+	commands []command
+	judge    func(now int64, w *Work) error // b.run, made once
+}
+
+// runBatch runs commands in one store step.
+func (l *Ledger) runBatch(ctx context.Context, commands []command) error {
+	b := &l.batch
+	b.commands = commands
+	b.need.reset(l.cfg.Name)
+	for _, c := range commands {
+		c.need(&b.need)
 	}
-	run := func(now int64, w *Work) error {
-		s := step{w: w, now: now, cfg: &l.cfg, zones: &l.zones, watched: l.line.waiting.Load() > 0}
-		for _, k := range batch {
-			if k.err = s.run(k); errors.Is(k.err, errMoreDue) {
-				return errMoreDue
-			}
-			k.events, k.freed = s.events, append(k.freed[:0], s.freed...)
-		}
-		return nil
-	}
-	err := l.store.Step(ctx, n, run)
+	err := l.store.Step(ctx, b.need, b.judge)
 	for errors.Is(err, errMoreDue) {
-		if err = l.sweepFor(ctx, n); err == nil {
-			err = l.store.Step(ctx, n, run)
+		if err = l.sweepFor(ctx, b.need); err == nil {
+			err = l.store.Step(ctx, b.need, b.judge)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	for _, k := range batch {
-		if k.handed.Swap(true) {
+	for _, c := range commands {
+		if k := c.base(); k.handed.Swap(true) {
 			l.deliver(k)
 		}
+	}
+	return nil
+}
+
+// run judges the commands in order of arrival, each on the rows that the one before it left (R71).
+func (b *batch) run(now int64, w *Work) error {
+	s := &b.step
+	s.begin(w, now)
+	s.watched = b.ledger.line.waiting.Load() > 0
+	for _, c := range b.commands {
+		k := c.base()
+		if k.err = s.run(c); errors.Is(k.err, errMoreDue) {
+			return errMoreDue
+		}
+		k.events = s.events
+		k.freed = append(k.freed[:0], s.freed...)
 	}
 	return nil
 }
@@ -194,16 +219,17 @@ func (l *Ledger) runBatch(ctx context.Context, batch []*call) error {
 // sweepFor ends lapsed holds on the accounts of a step that has too many of them.
 func (l *Ledger) sweepFor(ctx context.Context, n Need) error {
 	c := &sweep{accounts: n.Accounts, keys: n.Holds, max: MaxDue}
-	k := &call{command: c}
 	need := Need{Ledger: n.Ledger, Accounts: n.Accounts, Holds: n.Holds}
 	err := l.store.Step(ctx, need, func(now int64, w *Work) error {
-		s := step{w: w, now: now, cfg: &l.cfg, zones: &l.zones, watched: true}
-		k.err = s.run(c)
-		k.events, k.freed = s.events, append(k.freed[:0], s.freed...)
-		return k.err
+		s := l.newStep()
+		s.begin(w, now)
+		s.watched = true
+		c.err = s.run(c)
+		c.events, c.freed = s.events, append(c.freed[:0], s.freed...)
+		return c.err
 	})
 	if err == nil {
-		l.deliver(k)
+		l.deliver(&c.call)
 	}
 	return err
 }
@@ -351,9 +377,10 @@ func (l *Ledger) doEnding(ctx context.Context, c command) error {
 	if ctx == nil {
 		return invalid("ctx", "nil")
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endDeadline)
-	defer cancel()
-	return l.do(ctx, c)
+	own := &c.base().own
+	own.Start(endDeadline)
+	defer own.Stop()
+	return l.do(own, c)
 }
 
 // Extend gives a hold more time, never less and at most 30 days in all. With Roll it moves what is left into the current

@@ -30,7 +30,7 @@ const (
 	MaxExpiring = 256  // live holds that a refusal looks at for its retry hint (R66)
 )
 
-// Need names the rows of a step. Names may repeat. A hold brings its ancestors and their accounts; an account
+// Need names the rows of a step; its slices are valid during the step only. Names may repeat. A hold brings its ancestors and their accounts; an account
 // brings its limits, the periods around now and around Times, and its due holds with all that these need.
 type Need struct {
 	Ledger   string
@@ -50,6 +50,14 @@ type Need struct {
 	Expiring []string
 	// Prune names accounts of which the oldest entries and ended holds are needed.
 	Prune []PruneNeed
+}
+
+// reset empties n, and keeps its slices for the next step.
+func (n *Need) reset(ledger string) {
+	*n = Need{
+		Ledger: ledger, Accounts: n.Accounts[:0], Holds: n.Holds[:0], Usages: n.Usages[:0], Groups: n.Groups[:0],
+		Trees: n.Trees[:0], Times: n.Times[:0],
+	}
 }
 
 // JournalNeed asks for the entries of an account that were written at now − Span or later, Span in microseconds.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,7 +65,7 @@ func (l *Ledger) wait(ctx context.Context, r Request, w *waiter) (*Hold, error) 
 			return nil, err
 		}
 		last = denied
-		l.line.park(w, !denied.WaitHolds)
+		l.line.denied(w, denied)
 		poll.Reset(l.jitter(min(denied.RetryAfter, backoff)))
 		backoff = min(2*backoff, lastPoll)
 	}
@@ -124,7 +125,13 @@ type waiter struct {
 	tokens  []string
 	turn    chan struct{} // one signal is kept
 	parked  bool          // only a reset can help: it keeps its place and blocks nobody
+	due     time.Time     // a parked one is to ask again from here on, before those behind it; zero: not known
 	pressed bool          // out of patience: no Reserve may pass
+}
+
+// blocks tells whether those behind w wait for it.
+func (w *waiter) blocks(now time.Time) bool {
+	return !w.parked || !w.due.IsZero() && !now.Before(w.due)
 }
 
 func (w *waiter) signal() {
@@ -159,42 +166,65 @@ func (q *queue) leave(w *waiter) {
 	q.wakeLocked(func(v *waiter) bool { return v.shares(w.tokens) })
 }
 
-// wake wakes the first waiters on accounts where room was freed.
+// wake wakes the first waiters on accounts where room was freed. It may help parked ones too, in their order.
 func (q *queue) wake(accounts []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.wakeLocked(func(w *waiter) bool {
+	match := func(w *waiter) bool {
 		return w.shares(accounts) || slices.ContainsFunc(w.tokens, func(t string) bool { return t[:1] == parentToken })
-	})
+	}
+	now := time.Now()
+	for _, w := range q.waiters {
+		if w.parked && match(w) {
+			w.due = now
+		}
+	}
+	q.wakeLocked(match)
 }
 
 func (q *queue) wakeLocked(match func(*waiter) bool) {
+	now := time.Now()
 	for i, w := range q.waiters {
-		if match(w) && q.firstLocked(i) {
+		if match(w) && q.blocker(i, now) == nil {
 			w.signal()
 		}
 	}
 }
 
-// first tells whether no unparked waiter before w shares anything with it.
+// first tells whether w waits for nobody. If it waits for a parked one that is due, that one gets its turn.
 func (q *queue) first(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.firstLocked(slices.Index(q.waiters, w))
+	v := q.blocker(slices.Index(q.waiters, w), time.Now())
+	if v != nil && v.parked {
+		v.signal()
+	}
+	return v == nil
 }
 
-func (q *queue) firstLocked(i int) bool {
-	return !slices.ContainsFunc(q.waiters[:i], func(v *waiter) bool { return !v.parked && v.shares(q.waiters[i].tokens) })
+// blocker is the first one before the i-th waiter that it waits for, or nil.
+func (q *queue) blocker(i int, now time.Time) *waiter {
+	for _, v := range q.waiters[:i] {
+		if v.blocks(now) && v.shares(q.waiters[i].tokens) {
+			return v
+		}
+	}
+	return nil
 }
 
-// park notes whether only a reset can help w; if so, those behind it get their turn.
-func (q *queue) park(w *waiter, parked bool) {
+// denied notes what can help w. If that is only a reset, those behind it get their turn until then.
+func (q *queue) denied(w *waiter, d *DeniedError) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if parked && !w.parked {
-		defer q.wakeLocked(func(v *waiter) bool { return v != w && v.shares(w.tokens) })
+	now := time.Now()
+	blocked := w.blocks(now)
+	w.parked, w.due = !d.WaitHolds, time.Time{}
+	if d.WaitReset {
+		w.due = now.Add(d.RetryAfter)
 	}
-	w.parked = parked
+	if blocked && !w.blocks(now) {
+		q.wakeLocked(func(v *waiter) bool { return v != w && v.shares(w.tokens) })
+	}
 }
 
 // press notes that w has run out of patience.
@@ -212,8 +242,15 @@ func (q *queue) ahead(tokens []string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, w := range q.waiters {
-		if w.pressed && !w.parked && w.shares(tokens) {
-			return &DeniedError{Reason: ReasonQueued, Account: tokens[0], WaitHolds: true, RetryAfter: fallbackRetry}
+		if !w.pressed || w.parked {
+			continue
+		}
+		if i := slices.IndexFunc(tokens, func(t string) bool { return slices.Contains(w.tokens, t) }); i >= 0 {
+			e := &DeniedError{Reason: ReasonQueued, Account: tokens[i], WaitHolds: true, RetryAfter: fallbackRetry}
+			if parent, ok := strings.CutPrefix(tokens[i], parentToken); ok {
+				e.Account, e.Parent = "", parent
+			}
+			return e
 		}
 	}
 	return nil
@@ -235,6 +272,7 @@ func (l *Ledger) hint(ctx context.Context, group string, err error) error {
 
 // retry is the command behind hint: the first instant at which lapsing holds, or the period's end, could help.
 type retry struct {
+	call
 	denied *DeniedError
 	group  string
 	after  time.Duration
@@ -261,6 +299,9 @@ func (c *retry) limits() []Balance {
 func (c *retry) apply(s *step) (bool, error) {
 	c.after = 0
 	for _, b := range c.limits() {
+		if _, err := s.ready([]string{b.Account}); err != nil {
+			return false, err
+		}
 		c.after = max(c.after, c.one(s, b))
 	}
 	if h := s.w.holds[c.denied.Parent]; h != nil && c.denied.Reason == ReasonParent && h.State.Live() {
@@ -272,21 +313,31 @@ func (c *retry) apply(s *step) (bool, error) {
 	return false, nil
 }
 
+// one is the first instant at which lapsing open holds free enough of b; else its end; else the last instant at which
+// it is known what a dispatched hold has cost. Holds that lapse give their room to a live ancestor first.
 func (c *retry) one(s *step, b Balance) time.Duration {
 	free, lastDispatched := b.Available, int64(0)
-	if c.denied.WaitHolds {
-		for _, h := range s.w.expiring[b.Account] {
-			if !h.counts(b) || h.ExpiresUS < s.now {
-				continue
-			}
-			if h.State == Dispatched {
-				lastDispatched = h.ExpiresUS
-				continue
-			}
-			free += h.Own
-			if c.denied.Reason == ReasonGroupFull && h.Group == c.group || c.denied.Reason != ReasonGroupFull && free >= c.denied.Min {
-				return durationOf(h.ExpiresUS + 1 - s.now)
-			}
+	inherited := map[*HoldRow]Amount{}
+	for _, h := range s.w.expiring[b.Account] {
+		if !h.State.Live() || c.denied.Reason == ReasonUnpriced {
+			continue
+		}
+		left, heir := h.lapsesInto(b)
+		room := h.Own + inherited[h]
+		switch {
+		case left == 0 && heir == nil: // holds nothing on b
+			continue
+		case h.State == Dispatched:
+			lastDispatched = h.ExpiresUS
+			continue
+		case c.denied.Reason == ReasonGroupFull && h.Group != c.group:
+			continue
+		case heir != nil:
+			inherited[heir] += room
+		}
+		free += min(room, left)
+		if free >= c.denied.Min || c.denied.Reason == ReasonGroupFull && left > 0 {
+			return durationOf(h.ExpiresUS + 1 - s.now)
 		}
 	}
 	switch {
@@ -298,19 +349,26 @@ func (c *retry) one(s *step, b Balance) time.Duration {
 	return 0
 }
 
-// counts tells whether h gives its room back to the limit of b when it lapses.
-func (h *HoldRow) counts(b Balance) bool {
-	if h.Parent != nil && h.Parent.State.Live() {
-		return false
-	}
-	for i := range h.parts() {
-		for _, p := range h.part(i).Lines {
-			if p.Limit.Account.Name == b.Account && p.Limit.Limit.Name == b.Limit {
-				return true
+// lapsesInto tells how much of h's room can come back to the limit of b when h lapses, and which ancestor is alive then
+// to take it on the accounts further up.
+func (h *HoldRow) lapsesInto(b Balance) (left Amount, heir *HoldRow) {
+	for z := h; z != nil; z = z.Parent {
+		if z != h && z.State.Live() && z.ExpiresUS >= h.ExpiresUS {
+			return left, z
+		}
+		for i := range z.parts() {
+			if p := z.part(i); slices.ContainsFunc(p.Lines, b.counts) {
+				left += p.Left
 			}
 		}
 	}
-	return false
+	return left, nil
+}
+
+// counts tells whether what is held on p is held on b.
+func (b Balance) counts(p *PeriodRow) bool {
+	l := &p.Limit.Limit
+	return l.Account == b.Account && l.Name == b.Limit && (l.CarryHolds || startOf(p).Equal(b.Start))
 }
 
 func durationOf(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

@@ -78,17 +78,24 @@ func NewWork() *Work {
 // Reset forgets all rows.
 func (w *Work) Reset() {
 	w.ledger = nil
-	clear(w.accounts)
-	clear(w.holds)
-	clear(w.usages)
-	clear(w.members)
-	clear(w.trees)
-	clear(w.full)
-	clear(w.journal)
-	clear(w.expiring)
-	clear(w.prune)
+	empty(w.accounts)
+	empty(w.holds)
+	empty(w.usages)
+	empty(w.members)
+	empty(w.trees)
+	empty(w.full)
+	empty(w.journal)
+	empty(w.expiring)
+	empty(w.prune)
 	w.log.forget()
 	w.seen.forget()
+}
+
+// empty is clear for a map that is mostly empty already.
+func empty[K comparable, V any](m map[K]V) {
+	if len(m) > 0 {
+		clear(m)
+	}
 }
 
 // AddLedger adds the ledger's own row, when it is stored already.
@@ -251,7 +258,9 @@ func (c *Changes) forget() {
 }
 
 func reuse[T any](s []T) []T {
-	clear(s)
+	if len(s) > 0 {
+		clear(s)
+	}
 	return s[:0]
 }
 

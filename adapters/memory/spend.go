@@ -32,26 +32,27 @@ type ledger struct {
 type account struct {
 	row     *spendlimit.AccountRow
 	limits  []*spendlimit.LimitRow // every generation
-	holds   []*spendlimit.HoldRow  // every hold on the account, own or inherited
+	holds   list[*spendlimit.HoldRow] // every hold on the account, own or inherited
 	live    expiry
 	groups  map[string][]*spendlimit.HoldRow // live members
-	entries []spendlimit.EntryRow
+	entries list[spendlimit.EntryRow]
 	locked  bool
 }
 
 // slot is a hold's place in the indexes of its accounts, in the order of owners.
 type slot struct {
+	hold    *spendlimit.HoldRow
 	live    bool
 	expires int64
-	at      [2]int // the first two accounts' positions in their expiry heaps
-	more    []int
+	first   [2]place // in the expiry heaps of the first two accounts
+	more    []place
 }
 
-func (s *slot) pos(i int) *int {
-	if i < len(s.at) {
-		return &s.at[i]
+func (s *slot) place(i int) *place {
+	if i < len(s.first) {
+		return &s.first[i]
 	}
-	return &s.more[i-len(s.at)]
+	return &s.more[i-len(s.first)]
 }
 
 // Step implements spendlimit.Store.
@@ -222,13 +223,13 @@ func (l *ledger) loadRare(n *spendlimit.Need, now int64) {
 	}
 	for _, name := range n.All {
 		if a := l.accounts[name]; a != nil {
-			w.AddFull(name, a.holds, a.periods())
+			w.AddFull(name, a.holds.copy(0, a.holds.len()), a.periods())
 		}
 	}
 	for _, j := range n.Journal {
 		if a := l.accounts[j.Account]; a != nil {
-			from, _ := slices.BinarySearchFunc(a.entries, now-j.Span, func(e spendlimit.EntryRow, at int64) int { return cmp.Compare(e.At, at) })
-			w.AddJournal(j.Account, a.entries[from:])
+			from := a.entries.search(func(e *spendlimit.EntryRow) bool { return e.At >= now-j.Span })
+			w.AddJournal(j.Account, a.entries.copy(from, a.entries.len()))
 		}
 	}
 	for _, p := range n.Prune {
@@ -246,8 +247,8 @@ func (l *ledger) below(top *spendlimit.HoldRow) []*spendlimit.HoldRow {
 		root = root.Parent
 	}
 	for _, e := range root.Accounts[0].Ext.(*account).live.holds {
-		if e.hold.Under(top) {
-			out = append(out, e.hold)
+		if h := e.slot.hold; h.Under(top) {
+			out = append(out, h)
 		}
 	}
 	return out
@@ -262,17 +263,14 @@ func (a *account) periods() []*spendlimit.PeriodRow {
 }
 
 func (a *account) prunable(p spendlimit.PruneNeed) ([]spendlimit.EntryRow, []*spendlimit.HoldRow) {
-	n := 0
-	for n < len(a.entries) && n < p.Max && a.entries[n].At < p.Before {
-		n++
-	}
+	n := a.entries.search(func(e *spendlimit.EntryRow) bool { return e.At >= p.Before })
 	var holds []*spendlimit.HoldRow
-	for _, h := range a.holds {
-		if len(holds) < p.Max && !h.State.Live() && h.EndedUS < p.Before && h.Children == 0 && h.Marks == 0 {
+	for i := range a.holds.len() {
+		if h := *a.holds.at(i); len(holds) < p.Max && !h.State.Live() && h.EndedUS < p.Before && h.Children == 0 && h.Marks == 0 {
 			holds = append(holds, h)
 		}
 	}
-	return a.entries[:n], holds
+	return a.entries.copy(0, min(n, p.Max)), holds
 }
 
 // apply takes over what a step created, and brings the indexes up to date.
@@ -302,7 +300,7 @@ func (l *ledger) apply(c spendlimit.Changes) {
 	}
 	for _, e := range c.Entries {
 		a := e.Account.Ext.(*account)
-		a.entries = append(a.entries, e)
+		a.entries.append(e)
 	}
 	for _, a := range c.Accounts {
 		a.Ext.(*account).drop(a.Pruned)
@@ -319,14 +317,17 @@ func (l *ledger) adopt(h *spendlimit.HoldRow) {
 	}
 	s := &l.slots[0]
 	l.slots = l.slots[1:]
-	h.Ext = s
+	h.Ext, s.hold = s, h
 	n := 0
 	for a := range owners(h) {
-		a.holds = append(a.holds, h)
+		a.holds.append(h)
 		n++
 	}
-	if n > len(s.at) {
-		s.more = make([]int, n-len(s.at))
+	if n > len(s.first) {
+		s.more = make([]place, n-len(s.first))
+	}
+	for i := range n {
+		s.place(i).slot = s
 	}
 }
 
@@ -356,11 +357,11 @@ func (l *ledger) index(h *spendlimit.HoldRow) {
 	for a := range owners(h) {
 		switch {
 		case live && !was:
-			heap.Push(&a.live, place{h, s, i})
+			heap.Push(&a.live, s.place(i))
 		case was && !live:
-			heap.Remove(&a.live, *s.pos(i))
+			heap.Remove(&a.live, s.place(i).at)
 		case live:
-			heap.Fix(&a.live, *s.pos(i))
+			heap.Fix(&a.live, s.place(i).at)
 		}
 		if h.Group != "" && live != was {
 			a.member(h, live)
@@ -384,12 +385,8 @@ func (a *account) member(h *spendlimit.HoldRow, live bool) {
 
 // drop deletes the entries up to a seq.
 func (a *account) drop(pruned int64) {
-	n := 0
-	for n < len(a.entries) && a.entries[n].Seq <= pruned {
-		n++
-	}
-	if n > 0 {
-		a.entries = slices.Clone(a.entries[n:])
+	if a.entries.len() > 0 && a.entries.at(0).Seq <= pruned {
+		a.entries.drop(a.entries.search(func(e *spendlimit.EntryRow) bool { return e.Seq > pruned }))
 	}
 }
 
@@ -401,10 +398,14 @@ func (l *ledger) forget(pruned []*spendlimit.HoldRow) {
 		gone[h], keys[h.Key] = true, true
 		delete(l.holds, h.Key)
 	}
+	accounts := map[*account]bool{}
 	for _, h := range pruned {
 		for a := range owners(h) {
-			a.holds = slices.DeleteFunc(a.holds, func(h *spendlimit.HoldRow) bool { return gone[h] })
+			accounts[a] = true
 		}
+	}
+	for a := range accounts {
+		a.holds.filter(func(h **spendlimit.HoldRow) bool { return !gone[*h] })
 	}
 	for id := range l.usages {
 		if id.Hold != "" && keys[id.Hold] {
@@ -440,8 +441,8 @@ func (l *ledger) readHolds(q spendlimit.Query) spendlimit.Page {
 		}
 	}
 	if a := l.accounts[q.Account]; a != nil {
-		for _, h := range a.holds {
-			take(h)
+		for i := range a.holds.len() {
+			take(*a.holds.at(i))
 		}
 	} else if q.Account == "" {
 		for _, h := range l.holds {
@@ -474,23 +475,22 @@ func (l *ledger) readEntries(q spendlimit.Query) spendlimit.Page {
 	if a == nil {
 		return page
 	}
-	from, _ := slices.BinarySearchFunc(a.entries, q.AfterSeq+1, func(e spendlimit.EntryRow, seq int64) int { return cmp.Compare(e.Seq, seq) })
-	rest := a.entries[from:]
-	page.More = len(rest) > q.Max
-	for _, e := range rest[:min(len(rest), q.Max)] {
-		page.Entries = append(page.Entries, e.Detach())
+	from := a.entries.search(func(e *spendlimit.EntryRow) bool { return e.Seq > q.AfterSeq })
+	to := min(a.entries.len(), from+q.Max)
+	page.More = to < a.entries.len()
+	for i := from; i < to; i++ {
+		page.Entries = append(page.Entries, a.entries.at(i).Detach())
 	}
 	return page
 }
 
 // expiry is a heap of live holds, the first to end on top.
-type expiry struct{ holds []place }
+type expiry struct{ holds []*place }
 
-// place is a hold in the heap of its i-th account.
+// place is a hold's position in the heap of one of its accounts.
 type place struct {
-	hold *spendlimit.HoldRow
 	slot *slot
-	i    int
+	at   int
 }
 
 func byExpiry(a, b *spendlimit.HoldRow) int {
@@ -502,41 +502,43 @@ func (e *expiry) Len() int { return len(e.holds) }
 // Less goes by the expiry that the slot remembers: a step may have changed several rows, and the heap must hear of them
 // one at a time.
 func (e *expiry) Less(i, j int) bool {
-	a, b := &e.holds[i], &e.holds[j]
-	return cmp.Or(cmp.Compare(a.slot.expires, b.slot.expires), strings.Compare(a.hold.Key, b.hold.Key)) < 0
+	a, b := e.holds[i].slot, e.holds[j].slot
+	if a.expires != b.expires {
+		return a.expires < b.expires
+	}
+	return a.hold.Key < b.hold.Key
 }
 
 func (e *expiry) Swap(i, j int) {
 	e.holds[i], e.holds[j] = e.holds[j], e.holds[i]
-	*e.holds[i].slot.pos(e.holds[i].i) = i
-	*e.holds[j].slot.pos(e.holds[j].i) = j
+	e.holds[i].at, e.holds[j].at = i, j
 }
 
 func (e *expiry) Push(x any) {
-	p := x.(place)
-	*p.slot.pos(p.i) = len(e.holds)
+	p := x.(*place)
+	p.at = len(e.holds)
 	e.holds = append(e.holds, p)
 }
 
 func (e *expiry) Pop() any {
 	last := e.holds[len(e.holds)-1]
-	e.holds[len(e.holds)-1] = place{}
+	e.holds[len(e.holds)-1] = nil
 	e.holds = e.holds[:len(e.holds)-1]
 	return last
 }
 
 // before lists at most n holds that end before now, in order, and tells whether there are more.
 func (e *expiry) before(now int64, n int) ([]*spendlimit.HoldRow, bool) {
-	if len(e.holds) == 0 || e.holds[0].hold.ExpiresUS >= now {
+	if len(e.holds) == 0 || e.holds[0].slot.expires >= now {
 		return nil, false
 	}
 	var due []*spendlimit.HoldRow
 	var walk func(i int)
 	walk = func(i int) {
-		if i >= len(e.holds) || e.holds[i].hold.ExpiresUS >= now {
+		if i >= len(e.holds) || e.holds[i].slot.expires >= now {
 			return
 		}
-		due = append(due, e.holds[i].hold)
+		due = append(due, e.holds[i].slot.hold)
 		walk(2*i + 1)
 		walk(2*i + 2)
 	}

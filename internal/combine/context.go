@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// batchContext is the context of a batch: a deadline, no values, no parent. Reading the clock and setting a timer cost
-// more than a whole batch in memory, so both wait until run asks for them: the limit counts from the first look.
+// Detached is a context with a deadline of its own, no values and no parent: of a batch, or of a call that must not be
+// lost with its caller. Reading the clock and setting a timer cost more than a whole batch in memory, so both wait until
+// somebody asks for them: the limit counts from the first look.
 //
 // It serves batch after batch until somebody asks for Done; everything derived from a context asks for Done. The mutex
 // keeps a run that breaks the rules, and holds on to ctx after its return, from being worse than late.
-type batchContext struct {
+type Detached struct {
 	limit time.Duration
 
 	mu       sync.Mutex
@@ -22,14 +23,14 @@ type batchContext struct {
 	cancel   context.CancelFunc
 }
 
-func (c *batchContext) begin(latest time.Time) {
+func (c *Detached) begin(latest time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended, c.latest, c.deadline = false, latest, time.Time{}
 }
 
 // end ends the batch and reports whether the context is used up.
-func (c *batchContext) end() bool {
+func (c *Detached) end() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
@@ -40,19 +41,19 @@ func (c *batchContext) end() bool {
 	return true
 }
 
-func (c *batchContext) Deadline() (time.Time, bool) {
+func (c *Detached) Deadline() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.due(), true
 }
 
-func (c *batchContext) Done() <-chan struct{} {
+func (c *Detached) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.timer().Done()
 }
 
-func (c *batchContext) Err() error {
+func (c *Detached) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.timed == nil && !c.ended && time.Until(c.due()) > 0 {
@@ -63,7 +64,7 @@ func (c *batchContext) Err() error {
 
 // Value has no values of its own; it lets the context package find the timer, so that a derived context needs no
 // goroutine to watch this one.
-func (c *batchContext) Value(key any) any {
+func (c *Detached) Value(key any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.timed == nil {
@@ -72,7 +73,7 @@ func (c *batchContext) Value(key any) any {
 	return c.timed.Value(key)
 }
 
-func (c *batchContext) due() time.Time {
+func (c *Detached) due() time.Time {
 	if c.deadline.IsZero() {
 		c.deadline = time.Now().Add(c.limit)
 		if !c.latest.IsZero() && c.latest.Before(c.deadline) {
@@ -82,7 +83,7 @@ func (c *batchContext) due() time.Time {
 	return c.deadline
 }
 
-func (c *batchContext) timer() context.Context {
+func (c *Detached) timer() context.Context {
 	if c.timed == nil {
 		c.timed, c.cancel = context.WithDeadline(context.Background(), c.due())
 		if c.ended {
@@ -102,3 +103,12 @@ func later(a, b time.Time) time.Time {
 	}
 	return b
 }
+
+// Start makes c live for limit from now on, or rather from the first look at it, until Stop.
+func (c *Detached) Start(limit time.Duration) {
+	c.limit = limit
+	c.begin(time.Time{})
+}
+
+// Stop ends c.
+func (c *Detached) Stop() { c.end() }

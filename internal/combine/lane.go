@@ -19,7 +19,7 @@ type Lane[C any] struct {
 	queue queue[C]
 
 	// The rest belongs to the leader, who hands it on together with the lead.
-	ctx       *batchContext
+	ctx       *Detached
 	batch     []C
 	followers []*call[C] // all of the batch but the leader
 	gather    bool       // the next batch is worth waiting for company, see lead
@@ -43,7 +43,7 @@ func New[C any](max int, limit time.Duration, run func(ctx context.Context, batc
 		limit: limit,
 		run:   run,
 		calls: sync.Pool{New: func() any { return &call[C]{wake: make(chan outcome, 1)} }},
-		ctx:   &batchContext{limit: limit},
+		ctx:   &Detached{limit: limit},
 	}
 }
 
@@ -170,7 +170,7 @@ func (l *Lane[C]) serve(deadline time.Time) (err error) {
 func (l *Lane[C]) finish(err error) {
 	waited := l.ctx.end()
 	if waited {
-		l.ctx = &batchContext{limit: l.limit}
+		l.ctx = &Detached{limit: l.limit}
 	}
 	l.gather = waited && len(l.followers) > 0
 	for _, w := range l.followers {

@@ -103,9 +103,10 @@ func TestP3_OneBadEntry(t *testing.T) {
 		`{"cache_read_input_token_cost": 1, "input_cost_per_token_cache_hit": 2}`:           `input_cost_per_token_cache_hit: 2 differs from cache_read_input_token_cost, which is 1`,
 		`{"litellm_provider": "` + strings.Repeat("p", 257) + `"}`:                          `provider: must be at most 256 bytes of UTF-8 without control characters`,
 		`{"provider_specific_entry": {"\n": 6}}`:                                            "provider_specific_entry.\n: the name must be 1 to 256 bytes of UTF-8 without control characters",
-		`"text"`:                                                                            `want an object of fields`,
-		`null`:                                                                              `want an object of fields`,
-		`[{}]`:                                                                              `want an object of fields`,
+		`{"output_cost_per_token": "y", "input_cost_per_token": "x"}`:                       `output_cost_per_token: "y" is not a number`, // the first
+		`"text"`: `want an object of fields`,
+		`null`:   `want an object of fields`,
+		`[{}]`:   `want an object of fields`,
 	} {
 		text := "{\"first\": {},\n\n\"bad\": " + bad + ",\n\"last\": {\"input_cost_per_token\": 1}}"
 		table, problems, err := price.Load(strings.NewReader(text))

@@ -504,6 +504,8 @@ func TestP10_Bound(t *testing.T) {
 		"provider_specific_entry.fast", "6", "search_context_cost_per_query.search_context_size_high", "0.5")
 	known := e
 	known.MaxOutput = 100
+	odd := entry("other", "input_cost_per_token", "1", "output_cost_per_token", "0", "input_cost_per_audio_token", "2",
+		"cache_read_input_audio_token_cost", "3", "cache_creation_input_token_cost", "7", "cache_creation_input_token_cost_above_1hr", "5")
 	for _, c := range []struct {
 		entry price.Entry
 		ask   price.Ask
@@ -525,6 +527,9 @@ func TestP10_Bound(t *testing.T) {
 		{e, price.Ask{Prompt: 10, MaxOutput: 10, Tier: "turbo"}, unpriced},
 		{e, price.Ask{Prompt: 10, MaxOutput: 10, Tier: price.Priority}, unpriced},
 		{e, price.Ask{Prompt: 10, MaxOutput: 10, CacheWrites: price.Writes5m}, unpriced},
+		{odd, price.Ask{Prompt: 10, MaxOutput: 1, AudioIn: true}, "30"}, // audio from the cache
+		{odd, price.Ask{Prompt: 10, MaxOutput: 1, CacheWrites: price.Writes5m}, "70"},
+		{odd, price.Ask{Prompt: 10, MaxOutput: 1, CacheWrites: price.Writes1h}, "70"}, // the short writes too
 		{e, price.Ask{Prompt: 10}, invalid},
 		{known, price.Ask{Prompt: 10}, "730"},
 		{known, price.Ask{Prompt: 10, MaxOutput: 10}, "100"},

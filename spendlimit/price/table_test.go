@@ -203,7 +203,7 @@ func TestP12_BadOverrides(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	const text = `{"m": {"input_cost_per_token": 1}}`
+	const text = `{"m": {"input_cost_per_token": 1}, "m2": {}}`
 	table := load(t, text)
 	one, two := entry("", "input_cost_per_token", "1"), entry("", "input_cost_per_token", "2")
 	with := func(overrides map[string]price.Entry) *price.Table {
@@ -220,7 +220,13 @@ func TestVersion(t *testing.T) {
 		"override2": with(map[string]price.Entry{"m": two}).Version(),
 		"new":       with(map[string]price.Entry{"n": one}).Version(),
 		"alias":     with(map[string]price.Entry{"n": {Alias: "m"}}).Version(),
+		"alias2":    with(map[string]price.Entry{"n": {Alias: "m2"}}).Version(),
 	}
+	onOther, err := load(t, text+"\n").With(map[string]price.Entry{"m": one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions["on other"] = onOther.Version()
 	seen := make(map[string]bool)
 	for what, v := range versions {
 		if !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(v) || seen[v] {

@@ -365,21 +365,22 @@ func (w *machine) adjust(t *rapid.T) command {
 	if rapid.Bool().Draw(t, "down") {
 		a.By = -a.By
 	}
-	accounts := []string{w.account(t)}
 	if w.sometimes(t, "of a hold") {
 		a.Hold = w.hold(t)
-		if rapid.Bool().Draw(t, "one account") {
-			a.Account = accounts[0]
-		} else if h := w.model.find(a.Hold); h != nil {
-			accounts = payersOf(h)
-		}
 	} else {
-		a.Account, a.At = accounts[0], w.at(t)
+		a.At = w.at(t)
+	}
+	if a.Hold == "" || rapid.Bool().Draw(t, "one account") {
+		a.Account = w.account(t)
 	}
 	return command{
 		text: fmt.Sprintf("Adjust %+v", a),
 		ledger: func(w *machine) (any, error) {
 			r, err := w.led.Adjust(w.ctx, a)
+			accounts := []string{a.Account}
+			if a.Account == "" {
+				accounts = payersOf(w.model.find(a.Hold))
+			}
 			w.know(r, err, accounts)
 			return r, err
 		},

@@ -701,9 +701,9 @@ type modelOutcome struct {
 // and one entry per account.
 func (m *Model) event(e modelEvent, do func()) modelOutcome {
 	m.endRaises(e)
-	before, totals := map[*modelPeriod]modelSums{}, map[string]modelSums{}
+	before, totals, unpriced := map[*modelPeriod]modelSums{}, map[string]modelSums{}, map[*modelPeriod]int{}
 	for _, p := range m.facts.periods {
-		before[p] = m.sums(p)
+		before[p], unpriced[p] = m.sums(p), m.unpricedOn(p)
 	}
 	for _, a := range e.accounts {
 		totals[a] = m.total(a)
@@ -717,7 +717,7 @@ func (m *Model) event(e modelEvent, do func()) modelOutcome {
 			m.facts.overruns = append(m.facts.overruns, overrunFact{p, over})
 			out.overrun = max(out.overrun, over)
 		}
-		if m.touched(p, from) {
+		if m.touched(p, from) || m.unpricedOn(p) != unpriced[p] {
 			m.fire(p)
 		}
 	}

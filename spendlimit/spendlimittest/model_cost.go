@@ -109,8 +109,6 @@ func (m *Model) Record(clock time.Time, u Usage) (out receipt, err error) {
 			return false, m.ended(h)
 		}
 		out = m.record(h, u, *was)
-		now := usageFact{u.Hold, u.ID, was.content, u.Cost.Amount, u.Cost.Form == UnknownCost, out}
-		m.facts.usages = append(m.facts.usages, now)
 		return true, nil
 	})
 	if err != nil {
@@ -145,7 +143,10 @@ func (m *Model) record(h *modelHold, u Usage, was usageFact) receipt {
 	m.enterState(h, to)
 	r := receipt{Late: late, Source: u.Cost.Source, Anomaly: u.Cost.anomaly(), Unpriced: u.Cost.Form == UnknownCost}
 	done := m.event(modelEvent{kind: kind, ref: u.ID, hold: u.Hold, source: u.Cost.Source, at: m.now, cost: true, accounts: payersOf(h)}, func() {
-		if u.Cost.Form == UnknownCost {
+		m.facts.usages = append(m.facts.usages, usageFact{
+			hold: u.Hold, id: u.ID, content: was.content, cost: u.Cost.Amount, unpriced: r.Unpriced,
+		})
+		if r.Unpriced {
 			return // nothing moves
 		}
 		r.Cost = u.Cost.Amount - was.cost
@@ -156,6 +157,9 @@ func (m *Model) record(h *modelHold, u Usage, was usageFact) receipt {
 	})
 	r.Own, r.Assumed, r.LiveChildren = m.own(h), m.assumed(h), m.children(h)
 	r.Overrun, r.Revision, r.Crossed = done.overrun, done.seq, m.crossed
+	now := *m.usage(u.Hold, u.ID)
+	now.receipt = r
+	m.facts.usages = append(m.facts.usages, now)
 	return r
 }
 

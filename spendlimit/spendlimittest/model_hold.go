@@ -300,7 +300,8 @@ func (m *Model) helps(p *modelPeriod, n amount) (holds, reset bool) {
 	if cfg.Raise.By > 0 && cfg.Raise.Until.UnixMicro() > p.end {
 		next += cfg.Raise.By
 	}
-	return spent+n <= m.inForce(p), p.end != never && n <= next
+	held := m.inForce(p) - spent - m.available(p)
+	return spent+n <= m.inForce(p) && held > 0, p.end != never && n <= next
 }
 
 // grant makes the hold.
@@ -476,7 +477,7 @@ func (m *Model) Extend(clock time.Time, e spendlimit.Extension) (out receipt, er
 		if !m.prolong(h, e.TTL) {
 			return false, nil
 		}
-		out.Revision = m.event(modelEvent{kind: spendlimit.EntryExtend, ref: e.Hold, hold: e.Hold, at: m.now, accounts: payersOf(h)}, func() {}).seq
+		out.Revision = m.event(modelEvent{kind: spendlimit.EntryExtend, ref: e.Hold, at: m.now, accounts: payersOf(h)}, func() {}).seq
 		out.Crossed = m.crossed
 		return true, nil
 	})

@@ -1,0 +1,5 @@
+//go:build !race
+
+package spendlimit_test
+
+const raceDetector = false
