@@ -291,7 +291,7 @@ func (c core) allows(name, i string, kit bool) bool {
 	pkg, ours := strings.CutPrefix(i, module+"/")
 	switch {
 	case ours:
-		return top(pkg) == name || top(pkg) == "internal"
+		return top(pkg) == name || top(pkg) == "internal" || within(pkg, c.cores)
 	case strings.Contains(top(i), "."):
 		return kit || within(i, c.libraries)
 	}

@@ -104,6 +104,17 @@ func TestFromDecimal(t *testing.T) {
 	}
 }
 
+func TestFromDecimal_WideCoefficient(t *testing.T) {
+	t.Parallel()
+	wide := func(n uint) decimal.Decimal { return decimal.NewFromBigInt(new(big.Int).Lsh(big.NewInt(1), n), -64) }
+	if got, err := spendlimit.Tokens.FromDecimal(wide(255), spendlimit.RoundDown); got != 5_789_604_461_865 || err != nil {
+		t.Errorf("256 bits: %d, %v", got, err)
+	}
+	if got, err := spendlimit.Tokens.FromDecimal(wide(256), spendlimit.RoundDown); got != 0 || !errors.Is(err, spendlimit.ErrOverflow) {
+		t.Errorf("257 bits, whose value fits: %d, %v", got, err)
+	}
+}
+
 func TestT109_EndOfInt64(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]spendlimit.Amount{
@@ -244,6 +255,35 @@ func TestArithmeticIsChecked(t *testing.T) {
 		negative, err := a.Neg()
 		check("neg", negative, err, new(big.Int).Neg(bigX))
 	})
+}
+
+func TestArithmeticAtTheEnds(t *testing.T) {
+	t.Parallel()
+	const least, most = spendlimit.Amount(math.MinInt64), spendlimit.MaxAmount
+	mul := func(a spendlimit.Amount, n int64) func() (spendlimit.Amount, error) {
+		return func() (spendlimit.Amount, error) { return a.Mul(n) }
+	}
+	for name, c := range map[string]struct {
+		do   func() (spendlimit.Amount, error)
+		want spendlimit.Amount // 0 is overflow
+	}{
+		"max+1":  {func() (spendlimit.Amount, error) { return most.Add(1) }, 0},
+		"min-1":  {func() (spendlimit.Amount, error) { return least.Sub(1) }, 0},
+		"min+-1": {func() (spendlimit.Amount, error) { return least.Add(-1) }, 0},
+		"0-min":  {func() (spendlimit.Amount, error) { return spendlimit.Amount(0).Sub(least) }, 0},
+		"-1-min": {func() (spendlimit.Amount, error) { return spendlimit.Amount(-1).Sub(least) }, most},
+		"-min":   {least.Neg, 0},
+		"-max":   {most.Neg, least + 1},
+		"min×-1": {mul(least, -1), 0}, "-1×min": {mul(-1, math.MinInt64), 0},
+		"min×1": {mul(least, 1), least}, "1×min": {mul(1, math.MinInt64), least},
+		"2⁶²×2": {mul(1<<62, 2), 0}, "2⁶²×-2": {mul(1<<62, -2), least}, "-2⁶²×2": {mul(-1<<62, 2), least},
+		"2⁶⁴": {mul(1<<32, 1<<32), 0}, "max×-1": {mul(most, -1), least + 1}, "min×min": {mul(least, math.MinInt64), 0},
+	} {
+		got, err := c.do()
+		if got != c.want || (c.want == 0) != errors.Is(err, spendlimit.ErrOverflow) || (c.want != 0) != (err == nil) {
+			t.Errorf("%s = %d, %v, want %d", name, got, err, c.want)
+		}
+	}
 }
 
 func TestTextRoundTrips(t *testing.T) {

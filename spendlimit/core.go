@@ -52,7 +52,10 @@ func (s *step) begin(w *Work, now int64) {
 func (s *step) run(c command) error {
 	s.crossed, s.events, s.freed = nil, nil, s.freed[:0]
 	at := s.w.save()
-	keep, err := c.apply(s)
+	keep, err := false, s.ledgerRow()
+	if err == nil {
+		keep, err = c.apply(s)
+	}
 	if err != nil || !keep {
 		s.w.revert(at)
 		s.events, s.freed = nil, s.freed[:0]
@@ -75,9 +78,6 @@ func (s *step) ledgerRow() error {
 
 // account returns the row of an account. The first touch makes it, with its default limits (R10).
 func (s *step) account(name string) (*AccountRow, error) {
-	if err := s.ledgerRow(); err != nil {
-		return nil, err
-	}
 	a := s.w.accounts[name]
 	if a == nil {
 		a = &AccountRow{Name: name, mark: s.w.mark}
@@ -114,9 +114,6 @@ func (s *step) ready(names []string) ([]*AccountRow, error) {
 
 // readyHold returns a hold after every hold on its accounts that is due has lapsed.
 func (s *step) readyHold(key string) (*HoldRow, error) {
-	if err := s.ledgerRow(); err != nil {
-		return nil, err
-	}
 	h := s.w.holds[key]
 	if h == nil {
 		return nil, ErrNotFound

@@ -364,7 +364,7 @@ func (c *prune) apply(s *step) (bool, error) {
 			holds++
 		}
 	}
-	c.more = entries == c.max || holds == c.max
+	c.more = entries == c.max || holds > 0 // a hold that is gone may have been the last to need its parent
 	return entries+holds > 0, nil
 }
 

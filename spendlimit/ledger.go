@@ -521,6 +521,12 @@ const pageSize = 256
 // Holds lists holds by key, each as it is when its page is read.
 func (l *Ledger) Holds(ctx context.Context, f HoldFilter) iter.Seq2[*Hold, error] {
 	return func(yield func(*Hold, error) bool) {
+		if f.Account != "" {
+			if err := validateName("Account", f.Account); err != nil {
+				yield(nil, wrap("holds", err))
+				return
+			}
+		}
 		q := Query{Ledger: l.cfg.Name, Kind: QueryHolds, Account: f.Account, Live: f.Live, Max: pageSize}
 		for page, err := range l.pages(ctx, &q) {
 			c := &lookup{keys: page.Keys}
@@ -570,7 +576,11 @@ func (l *Ledger) pages(ctx context.Context, q *Query) iter.Seq2[Page, error] {
 // Entries lists the journal of an account after a seq, oldest first.
 func (l *Ledger) Entries(ctx context.Context, account string, after int64) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		if err := validateName("account", account); err != nil {
+		err := validateName("account", account)
+		if err == nil {
+			err = l.look(ctx, &lookup{}) // of nothing: whether the ledger is in this unit
+		}
+		if err != nil {
 			yield(Entry{}, wrap("entries", err))
 			return
 		}

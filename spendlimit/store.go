@@ -41,8 +41,8 @@ type Need struct {
 	Groups   []string // the live members of these groups on every account of the step
 	Trees    []string // holds whose live descendants are needed, with all that these need
 	Times    []int64  // instants besides now: per limit the last period that starts at or before it, and the next one
-	// Live names accounts of which all live holds (own or inherited) are needed, All those of which all holds and all
-	// periods are, with the periods of earlier generations.
+	// Live names accounts of which all live holds (own or inherited) are needed, with all that these need. All names those
+	// of which all holds and all periods are, with the periods of earlier generations.
 	Live, All []string
 	// Journal names accounts of which entries are needed.
 	Journal []JournalNeed
@@ -67,7 +67,7 @@ type JournalNeed struct {
 }
 
 // PruneNeed asks for the longest prefix of an account's journal with At < Before, and for the holds on the account
-// (own or inherited) that ended before it and have no live children and no marks; at most Max of each.
+// (own or inherited) that ended before it, have no marks, and are no stored hold's parent; at most Max of each.
 type PruneNeed struct {
 	Account string
 	Before  int64

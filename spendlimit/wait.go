@@ -55,6 +55,7 @@ func (l *Ledger) wait(ctx context.Context, r Request, w *waiter) (*Hold, error) 
 		if !l.line.first(w) {
 			continue // woken when it is
 		}
+		asked := time.Now()
 		h, denied, err := l.attempt(ctx, r)
 		switch {
 		case err == nil:
@@ -65,7 +66,7 @@ func (l *Ledger) wait(ctx context.Context, r Request, w *waiter) (*Hold, error) 
 			return nil, err
 		}
 		last = denied
-		l.line.denied(w, denied)
+		l.line.denied(w, denied, asked)
 		poll.Reset(l.jitter(min(denied.RetryAfter, backoff)))
 		backoff = min(2*backoff, lastPoll)
 	}
@@ -212,15 +213,16 @@ func (q *queue) blocker(i int, now time.Time) *waiter {
 	return nil
 }
 
-// denied notes what can help w. If that is only a reset, those behind it get their turn until then.
-func (q *queue) denied(w *waiter, d *DeniedError) {
+// denied notes what can help w, who asked at a certain time. If that is only a reset, those behind it get their turn
+// until then; it is due no later than the reset, so that they can't be quicker.
+func (q *queue) denied(w *waiter, d *DeniedError, asked time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
 	blocked := w.blocks(now)
 	w.parked, w.due = !d.WaitHolds, time.Time{}
 	if d.WaitReset {
-		w.due = now.Add(d.RetryAfter)
+		w.due = asked.Add(d.RetryAfter - time.Microsecond) // the store's clock has whole microseconds
 	}
 	if blocked && !w.blocks(now) {
 		q.wakeLocked(func(v *waiter) bool { return v != w && v.shares(w.tokens) })

@@ -81,23 +81,35 @@ func bubble(t *testing.T, cfg spendlimit.Config, run func(t *testing.T, f *fixtu
 // asked is a call that runs in a goroutine of its own.
 type asked struct {
 	cancel context.CancelFunc
-	done   bool
-	hold   *spendlimit.Hold
-	err    error
-	took   time.Duration
+	ended  chan struct{}
+	// The answer, once it has ended.
+	hold *spendlimit.Hold
+	err  error
+	took time.Duration
 }
 
-// wait asks and returns when everybody is waiting for something. The answer is in the result when done is set.
+// done tells whether the answer is there, when everybody waits for something.
+func (a *asked) done() bool {
+	synctest.Wait()
+	select {
+	case <-a.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait asks in the background, and returns when everybody waits for something.
 func (f *fixture) wait(r spendlimit.Request) *asked { return f.background(f.ReserveWait, r) }
 
 func (f *fixture) background(call func(context.Context, spendlimit.Request) (*spendlimit.Hold, error), r spendlimit.Request) *asked {
 	ctx, cancel := context.WithCancel(f.ctx)
-	a := &asked{cancel: cancel}
+	a := &asked{cancel: cancel, ended: make(chan struct{})}
 	start := time.Now()
 	go func() {
 		a.hold, a.err = call(ctx, r)
 		a.took = time.Since(start)
-		a.done = true
+		close(a.ended)
 	}()
 	synctest.Wait()
 	return a
@@ -106,18 +118,40 @@ func (f *fixture) background(call func(context.Context, spendlimit.Request) (*sp
 // wantServed wants that a waiter has been granted its hold after this time.
 func (f *fixture) wantServed(a *asked, after time.Duration) {
 	f.Helper()
-	synctest.Wait()
-	if !a.done || a.err != nil || a.took != after {
-		f.Errorf("served %v, after %v, with error %v; want served after %v", a.done, a.took, a.err, after)
+	switch {
+	case !a.done():
+		f.Errorf("still waiting; want it served after %v", after)
+	case a.err != nil || a.took != after:
+		f.Errorf("returned after %v with error %v; want it served after %v", a.took, a.err, after)
 	}
 }
 
 func (f *fixture) wantWaiting(a *asked) {
 	f.Helper()
-	synctest.Wait()
-	if a.done {
+	if a.done() {
 		f.Errorf("returned %v, %v; want it to wait", a.hold, a.err)
 	}
+}
+
+// wantRefused returns the refusal that a waiter came back with.
+func (f *fixture) wantRefused(a *asked) *spendlimit.DeniedError {
+	f.Helper()
+	if !a.done() {
+		f.Fatalf("still waiting; want it refused")
+	}
+	if a.hold != nil {
+		f.Errorf("a hold beside the error")
+	}
+	return f.denial(a.err)
+}
+
+// wantFailed wants that a call came back with this error.
+func (f *fixture) wantFailed(a *asked, target error) {
+	f.Helper()
+	if !a.done() {
+		f.Fatalf("still waiting; want %v", target)
+	}
+	f.wantErr(a.err, target)
 }
 
 // allDay is a hold on acme that does not lapse during a test.
@@ -141,12 +175,10 @@ func TestT46_ChildDeniedWhileItsParentWaits(t *testing.T) {
 		kid := f.wait(child("kid", "holder", "10"))
 		f.wantServed(kid, 0)
 		second := f.wait(child("second kid", "holder", "1"))
-		parent.cancel()
-		second.cancel()
-		synctest.Wait()
 		for _, a := range []*asked{parent, second} {
-			f.wantErr(a.err, context.Canceled)
-			f.denial(a.err)
+			a.cancel()
+			f.wantFailed(a, context.Canceled)
+			f.wantRefused(a)
 		}
 	})
 }
@@ -271,8 +303,7 @@ func TestT105_AParkedWaiterBlocksNobody(t *testing.T) {
 		f.wantWaiting(first)
 		later := f.wait(allDay("later", "7")) // keeps behind the first
 		time.Sleep(time.Second + time.Millisecond)
-		synctest.Wait()
-		if !first.done || first.err != nil || first.hold.CreatedAt.Before(f.start().Add(24*time.Hour)) {
+		if !first.done() || first.err != nil || first.hold.CreatedAt.Before(f.start().Add(24*time.Hour)) {
 			t.Errorf("first: %v, %v; want it served at midnight", first.hold, first.err)
 		}
 		f.wantWaiting(later)
@@ -291,9 +322,9 @@ func TestT108_ContextEnds(t *testing.T) {
 			first := f.background(f.Reserve, req("first", "1"))
 			queued := f.background(f.Reserve, req("queued", "1"))
 			queued.cancel()
-			synctest.Wait()
-			if !queued.done || !errors.Is(queued.err, context.Canceled) || errors.Is(queued.err, spendlimit.ErrUncertain) {
-				t.Errorf("got %v, want canceled and certain", queued.err)
+			f.wantFailed(queued, context.Canceled)
+			if errors.Is(queued.err, spendlimit.ErrUncertain) {
+				t.Errorf("got %v, want it certain", queued.err)
 			}
 			close(g.open)
 			f.wantServed(first, 0)
@@ -315,10 +346,8 @@ func TestT108_ContextEnds(t *testing.T) {
 				g.open <- struct{}{}
 				f.wantServed(first, 0)
 				follows.cancel()
-				synctest.Wait()
-				if !follows.done || !errors.Is(follows.err, context.Canceled) || !errors.Is(follows.err, spendlimit.ErrUncertain) {
-					t.Errorf("got %v, want canceled and uncertain", follows.err)
-				}
+				f.wantFailed(follows, context.Canceled)
+				f.wantFailed(follows, spendlimit.ErrUncertain)
 				close(g.open)
 				f.wantServed(leads, 0)
 				if h := f.mustReserve(req("follows", "1")); !h.Replayed { // asking again gives the hold
@@ -536,9 +565,8 @@ func TestR69_PollsNoLaterThanTheHint(t *testing.T) {
 		time.Sleep(time.Hour - 30*time.Millisecond)
 		w := f.wait(req("w", "10"))
 		time.Sleep(30*time.Millisecond + 10*time.Microsecond)
-		synctest.Wait()
-		if !w.done || w.err != nil { // the first poll alone would come after 50 ms
-			t.Errorf("served %v, %v; want it as soon as the holder lapsed", w.done, w.err)
+		if !w.done() || w.err != nil { // the first poll alone would come after 50 ms
+			t.Errorf("error %v; want it served as soon as the holder lapsed", w.err)
 		}
 	})
 }
@@ -566,8 +594,8 @@ func TestR70_Ends(t *testing.T) {
 		bubble(t, spendlimit.Config{}, func(t *testing.T, f *fixture) {
 			f.limit(forever("10"))
 			w := f.wait(req("w", "11"))
-			if !w.done || w.took != 0 || w.hold != nil || !f.denial(w.err).Hopeless {
-				t.Errorf("got %+v, want hopeless at once", w)
+			if !f.wantRefused(w).Hopeless || w.took != 0 {
+				t.Errorf("got %v after %v, want hopeless at once", w.err, w.took)
 			}
 		})
 	})
@@ -578,9 +606,8 @@ func TestR70_Ends(t *testing.T) {
 			f.mustReserve(allDay("holder", "10"))
 			w := f.wait(req("w", "5"))
 			f.mustSettle("holder", total("6"))
-			synctest.Wait()
-			if !w.done || !f.denial(w.err).Hopeless {
-				t.Errorf("got %+v, want hopeless when 4 are left for ever", w)
+			if !f.wantRefused(w).Hopeless {
+				t.Errorf("got %v, want hopeless when 4 are left for ever", w.err)
 			}
 		})
 	})
@@ -638,8 +665,9 @@ func TestR70_Ends(t *testing.T) {
 			f.limit(forever("10"))
 			f.store.fail(faultBefore)
 			w := f.wait(req("w", "5"))
-			if !w.done || !errors.Is(w.err, spendlimit.ErrUnavailable) || errors.Is(w.err, spendlimit.ErrDenied) {
-				t.Errorf("got %+v, want unavailable at once", w)
+			f.wantFailed(w, spendlimit.ErrUnavailable)
+			if errors.Is(w.err, spendlimit.ErrDenied) {
+				t.Errorf("got %v, which is no refusal", w.err)
 			}
 		})
 	})
@@ -655,9 +683,7 @@ func TestR70_Ends(t *testing.T) {
 			}
 			f.mustRelease("k")
 			w = f.wait(req("k", "5"))
-			if !w.done || !errors.Is(w.err, spendlimit.ErrReleased) {
-				t.Errorf("got %v, want released", w.err)
-			}
+			f.wantFailed(w, spendlimit.ErrReleased)
 		})
 	})
 }
@@ -680,8 +706,8 @@ func TestR71_Batches(t *testing.T) {
 			t.Errorf("batches of %v, want at most 512", g.batches)
 		}
 		for i, c := range calls { // in order of arrival, and each refusal alone
-			if granted := c.err == nil; !c.done || granted != (i < 300) {
-				t.Fatalf("call %d: granted %v, %v", i, granted, c.err)
+			if !c.done() || (c.err == nil) != (i < 300) {
+				t.Fatalf("call %d: %v", i, c.err)
 			}
 		}
 		if left := g.deadline.Sub(g.began); left != 10*time.Second {
@@ -705,7 +731,7 @@ func TestR71_JudgedOneAfterTheOther(t *testing.T) {
 		close(g.open)
 		f.wantServed(first, 0)
 		for i, granted := range []bool{true, false, false, true, false, true, false} {
-			if (calls[i].err == nil) != granted {
+			if !calls[i].done() || (calls[i].err == nil) != granted {
 				t.Errorf("call %d: %v, want granted %v", i, calls[i].err, granted)
 			}
 		}

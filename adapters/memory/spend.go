@@ -129,6 +129,7 @@ func (l *ledger) load(n *spendlimit.Need, clock int64) int64 {
 			w.AddUsage(u)
 		}
 	}
+	l.lockRare(n)
 	now := l.loadDue(clock)
 	if len(n.Groups) > 0 {
 		l.loadGroups(n)
@@ -149,6 +150,24 @@ func (l *ledger) lockAll(h *spendlimit.HoldRow) {
 	for z := h; z != nil; z = z.Parent {
 		for _, a := range z.Accounts {
 			l.lock(a.Ext.(*account))
+		}
+	}
+}
+
+// lockRare locks the accounts of holds that only few commands need, and may change.
+func (l *ledger) lockRare(n *spendlimit.Need) {
+	for _, key := range n.Trees {
+		if h := l.holds[key]; h != nil {
+			for _, d := range l.below(h) {
+				l.lockAll(d)
+			}
+		}
+	}
+	for _, name := range n.Live {
+		if a := l.accounts[name]; a != nil {
+			for _, e := range a.live.holds {
+				l.lockAll(e.slot.hold)
+			}
 		}
 	}
 }
@@ -264,9 +283,13 @@ func (a *account) periods() []*spendlimit.PeriodRow {
 
 func (a *account) prunable(p spendlimit.PruneNeed) ([]spendlimit.EntryRow, []*spendlimit.HoldRow) {
 	n := a.entries.search(func(e *spendlimit.EntryRow) bool { return e.At >= p.Before })
+	parents := map[*spendlimit.HoldRow]bool{}
+	for i := range a.holds.len() {
+		parents[(*a.holds.at(i)).Parent] = true
+	}
 	var holds []*spendlimit.HoldRow
 	for i := range a.holds.len() {
-		if h := *a.holds.at(i); len(holds) < p.Max && !h.State.Live() && h.EndedUS < p.Before && h.Children == 0 && h.Marks == 0 {
+		if h := *a.holds.at(i); len(holds) < p.Max && !h.State.Live() && h.EndedUS < p.Before && h.Marks == 0 && !parents[h] {
 			holds = append(holds, h)
 		}
 	}

@@ -20,7 +20,6 @@ import (
 	_ "time/tzdata" // zones work on machines that have no time zone data
 
 	"github.com/schollz/progressbar/v3"
-	"github.com/stint-go/stint/spendlimit"
 )
 
 func main() {
@@ -33,10 +32,10 @@ func main() {
 func run(args []string, stdout, stderr *os.File) error {
 	ctx := context.Background()
 	cfg, err := parseFlags(args, stdout)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil // it was printed
+	}
 	if err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil
-		}
 		return err
 	}
 	r, err := newReplay(ctx, cfg)
@@ -57,91 +56,6 @@ func run(args []string, stdout, stderr *os.File) error {
 		return rep.writeJSON(stdout)
 	}
 	return rep.writeTable(stdout, r)
-}
-
-// config is what the flags say.
-type config struct {
-	trace     string // file; "" is the built-in trace
-	prices    string // file; "" is the built-in table
-	model     string
-	budget    spendlimit.Limit // of each account, which it doesn't name yet
-	maxOutput int64            // tokens
-	workers   int
-	accounts  int
-	store     string
-	json      bool
-}
-
-const (
-	builtinModel = "demo-large"
-	builtinLimit = "5"
-	maxTokens    = 2_000_000_000 // of one side of one call, the most that package price takes
-)
-
-// parseFlags prints help on stdout, when asked for it.
-func parseFlags(args []string, stdout io.Writer) (config, error) {
-	cfg := config{budget: spendlimit.Limit{Name: "budget"}}
-	limit := ""
-	fs := flag.NewFlagSet("replay", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // errors are printed once, by main
-	fs.StringVar(&cfg.trace, "trace", "", "CSV `file` of calls: "+traceHeader+" (default: a built-in trace)")
-	fs.StringVar(&cfg.prices, "prices", "", "price `file` in the LiteLLM format (default: a built-in table of demo-small and demo-large)")
-	fs.StringVar(&cfg.model, "model", builtinModel, "`name` of the model that all calls are priced as")
-	fs.StringVar(&limit, "limit", "", "`USD` per account and period; '' is no limit (default "+builtinLimit+" on the built-in trace, else no limit)")
-	fs.TextVar(&cfg.budget.Kind, "period", spendlimit.Day, "`kind` of period: day, week, month or total")
-	fs.StringVar(&cfg.budget.Zone, "zone", "UTC", "IANA `name` of the time zone whose midnights count")
-	fs.Int64Var(&cfg.maxOutput, "max-output", 2000, "output `tokens` to hold money for, per call")
-	fs.IntVar(&cfg.workers, "workers", 1, "`number` of calls at the same time")
-	fs.IntVar(&cfg.accounts, "accounts", 1, "`number` of accounts that take turns to pay, each with its own limit")
-	fs.StringVar(&cfg.store, "store", "memory", "`kind` of store: memory")
-	fs.BoolVar(&cfg.json, "json", false, "print one JSON object")
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(stdout, "Usage of replay:")
-			fs.SetOutput(stdout)
-			fs.PrintDefaults()
-		}
-		return cfg, err
-	}
-	if fs.NArg() > 0 {
-		return cfg, fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
-	given := map[string]bool{}
-	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if !given["limit"] && !given["trace"] {
-		limit = builtinLimit
-	}
-	return cfg, cfg.check(limit, given)
-}
-
-// check also reads the limit. given has the flags that were given, be it as ”.
-func (c *config) check(limit string, given map[string]bool) error {
-	switch {
-	case given["trace"] && c.trace == "":
-		return errors.New("-trace: no file name")
-	case given["prices"] && c.prices == "":
-		return errors.New("-prices: no file name")
-	case given["prices"] && !given["model"]:
-		return errors.New("-model: missing, and -prices needs it")
-	case c.maxOutput < 1 || c.maxOutput > maxTokens:
-		return fmt.Errorf("-max-output: %d is outside 1..%d", c.maxOutput, maxTokens)
-	case c.workers < 1:
-		return fmt.Errorf("-workers: %d, want at least 1", c.workers)
-	case c.accounts < 1:
-		return fmt.Errorf("-accounts: %d, want at least 1", c.accounts)
-	}
-	if limit == "" {
-		c.budget.Mode = spendlimit.Soft // counts, but refuses nothing
-		return nil
-	}
-	var err error
-	if c.budget.Amount, err = spendlimit.USD.Parse(limit); err != nil {
-		return fmt.Errorf("-limit: %w", err)
-	}
-	if c.budget.Amount < 0 {
-		return fmt.Errorf("-limit: %q is negative", limit)
-	}
-	return nil
 }
 
 // progress shows how far a replay of n calls is, if stderr is a terminal. step is safe for concurrent use.

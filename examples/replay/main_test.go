@@ -74,6 +74,7 @@ const (
 	goodTrace  = traceHeader + "\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,8\n"
 	goodPrices = `{
 	"m": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06},
+	"dear": {"input_cost_per_token": 1e-03, "output_cost_per_token": 2e-03},
 	"free": {"input_cost_per_token": 0, "output_cost_per_token": 0},
 	"half": {"input_cost_per_token": 1e-06},
 	"huge": {"input_cost_per_token": 1e+20, "output_cost_per_token": 2e-06},
@@ -115,7 +116,7 @@ func TestBadInput(t *testing.T) {
 		"prices cut off":          {price: "{\n\"m\": {", want: "prices.json:2: bad JSON"},
 		"model of no file":        {price: "{}", args: "-model m", want: `prices.json: -model: price: find: unpriced: model "m": not in the table`},
 		"model unknown":           {args: "-model nope", want: `prices.json: -model: price: find: unpriced: model "nope": not in the table`},
-		"model with a bad rate":   {args: "-model bad", want: `prices.json:7: model "bad": input_cost_per_token: "cheap" is not a number`},
+		"model with a bad rate":   {args: "-model bad", want: `prices.json:8: model "bad": input_cost_per_token: "cheap" is not a number`},
 		"model without a rate":    {args: "-model half", want: `trace.csv:2: price: bound: unpriced: model "half": no rate output_cost_per_token`},
 		"model beyond 64 bits":    {args: "-model huge", want: `trace.csv:2: price: bound: overflow`},
 		"model missing":           {args: "-prices prices.json", want: "-model: missing, and -prices needs it"},
@@ -123,6 +124,7 @@ func TestBadInput(t *testing.T) {
 		"no such prices":          {args: "-prices none.json -model m", want: "open none.json" + anyFile},
 		"prices of no name":       {args: "-prices '' -model m", want: "-prices: no file name"},
 		"zone unknown":            {args: "-zone Mars/Olympus", want: `-zone: "Mars/Olympus" is unknown`},
+		"zone without calls":      {trace: traceHeader, args: "-zone Mars/Olympus", want: `-zone: "Mars/Olympus" is unknown`},
 		"zone of this machine":    {args: "-zone Local", want: `-zone: "Local" is not the same on every machine`},
 		"zone outside":            {args: "-zone ../../etc/passwd", want: `-zone: "../../etc/passwd" is not the name of a time zone`},
 		"limit negative":          {args: "-limit -0.5", want: `-limit: "-0.5" is negative`},
@@ -211,7 +213,7 @@ func TestJSON(t *testing.T) {
 		args []string
 		want string
 	}{
-		"limit not given":  {on("trace.csv"), `{"calls":2,"admitted":2,"denied":0,"spent":"0.008024","peak":"0.008028","periods":[{` + day + `,"admitted":2,"denied":0,"spent":"0.008024","peak":"0.008028"}]}`},
+		"limit not given":  {on("trace.csv", "-model", "dear"), `{"calls":2,"admitted":2,"denied":0,"spent":"8.024","peak":"8.028","periods":[{` + day + `,"admitted":2,"denied":0,"spent":"8.024","peak":"8.028"}]}`},
 		"no limit":         {on("trace.csv", "-limit", ""), `{"calls":2,"admitted":2,"denied":0,"spent":"0.008024","peak":"0.008028","periods":[{` + day + `,"admitted":2,"denied":0,"spent":"0.008024","peak":"0.008028"}]}`},
 		"just enough":      {on("trace.csv", "-limit", "0.008028"), `{"calls":2,"admitted":2,"denied":0,"spent":"0.008024","peak":"0.008028","periods":[{` + day + `,"admitted":2,"denied":0,"spent":"0.008024","peak":"0.008028"}]}`},
 		"a step too small": {on("trace.csv", "-limit", "0.008027999"), `{"calls":2,"admitted":1,"denied":1,"spent":"0.004828","peak":"0.004828","periods":[{` + day + `,"admitted":1,"denied":1,"spent":"0.004828","peak":"0.004828"}]}`},

@@ -146,8 +146,10 @@ func (rep *report) writeTable(w io.Writer, r *replay) error {
 		row(p.Period, p.tally)
 	}
 	row("all", rep.tally)
-	t.Flush()
-	out.WriteString("\npeak: the most that was spent + held, on one account, right after a grant\n")
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(&out, "\npeak: the most that was spent + held, on one account, right after a grant")
 	_, err := io.WriteString(w, out.String())
 	return err
 }

@@ -104,8 +104,12 @@ func (r *replay) runTogether(ctx context.Context, first, end int, step func()) e
 	var workers sync.WaitGroup
 	for range min(r.cfg.workers, end-first) {
 		workers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(end) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				if err := r.call(ctx, int(i)); err != nil {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= end {
+					return
+				}
+				if err := r.call(ctx, i); err != nil {
 					cancel(fmt.Errorf("%s:%d: %w", r.trace, r.calls[i].line, err))
 				}
 				step()

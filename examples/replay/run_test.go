@@ -157,7 +157,7 @@ func TestWorkersRunAtOnce(t *testing.T) {
 func TestRunStops(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []string{"1", "8"} {
-		cfg, err := parseFlags([]string{"-workers", workers}, nil)
+		cfg, err := parseFlags([]string{"-workers", workers, "-limit", ""}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,12 +167,15 @@ func TestRunStops(t *testing.T) {
 		}
 		const bad = 1000
 		r.calls[bad].output = -1
+		for i := range r.calls {
+			r.calls[i].at = r.calls[0].at // all at once
+		}
 		steps := make(chan struct{}, len(r.calls))
 		err = r.run(t.Context(), func() { steps <- struct{}{} })
 		if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("built-in trace:%d: price: cost: invalid", bad+2)) {
 			t.Errorf("%s workers: error %v", workers, err)
 		}
-		if n := len(steps); n <= bad || n > bad+500 {
+		if n := len(steps); n <= bad || n > bad+200 {
 			t.Errorf("%s workers: %d calls were made", workers, n)
 		}
 	}
@@ -301,6 +304,38 @@ func TestManyWorkers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Each call is dispatched after its hold was granted and before it is settled.
+func TestCallIsDispatched(t *testing.T) {
+	t.Parallel()
+	r, rep := play(t)
+	life := []spendlimit.EntryKind{spendlimit.EntryReserve, spendlimit.EntryDispatch, spendlimit.EntrySettle}
+	n := -1 // the limit's own entry comes first
+	for entry, err := range r.ledger.Entries(t.Context(), r.accounts[0], 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n >= 0 && entry.Kind != life[n%len(life)] {
+			t.Fatalf("entry %d is a %s of %s", entry.Seq, entry.Kind, entry.Ref)
+		}
+		n++
+	}
+	if n != rep.Admitted*len(life) {
+		t.Errorf("%d entries for %d calls", n, rep.Admitted)
+	}
+}
+
+func TestClockNeverGoesBack(t *testing.T) {
+	t.Parallel()
+	var c clock
+	noon := time.Date(2026, time.March, 2, 12, 0, 0, 0, time.UTC)
+	for _, to := range []time.Time{noon, noon.Add(-time.Hour)} {
+		c.advance(to)
+		if got := c.now(); !got.Equal(noon) {
+			t.Errorf("after %s the clock shows %s", to, got)
+		}
+	}
 }
 
 // The journal alone decides what a peak is: a grant counts together with what was held at that moment.

@@ -37,8 +37,8 @@ func NewLedger(ctx context.Context, store spendlimit.Store, accounts []string, n
 }
 
 // Pair implements Subject.
-func (l Ledger) Pair(ctx context.Context, key, account string) error {
-	return l.pair(ctx, spendlimit.Request{Key: key, Accounts: []string{account}, Amount: amount})
+func (l Ledger) Pair(ctx context.Context, key string, accounts []string) error {
+	return l.pair(ctx, spendlimit.Request{Key: key, Accounts: accounts, Amount: amount})
 }
 
 func (l Ledger) pair(ctx context.Context, r spendlimit.Request) error {
@@ -68,7 +68,7 @@ type Wide struct {
 }
 
 // Pair implements Subject.
-func (w Wide) Pair(ctx context.Context, key, _ string) error {
+func (w Wide) Pair(ctx context.Context, key string, _ []string) error {
 	return w.pair(ctx, spendlimit.Request{Key: key, Accounts: w.Accounts, Amount: amount})
 }
 
@@ -79,7 +79,7 @@ type Child struct {
 }
 
 // Pair implements Subject.
-func (c Child) Pair(ctx context.Context, key, _ string) error {
+func (c Child) Pair(ctx context.Context, key string, _ []string) error {
 	return c.pair(ctx, spendlimit.Request{Key: key, Parent: c.Parent, Amount: amount})
 }
 
@@ -90,8 +90,8 @@ type Ask struct {
 }
 
 // Pair implements Subject with half a pair.
-func (a Ask) Pair(ctx context.Context, key, account string) error {
-	_, err := a.Reserve(ctx, spendlimit.Request{Key: key, Accounts: []string{account}, Amount: a.Amount})
+func (a Ask) Pair(ctx context.Context, key string, accounts []string) error {
+	_, err := a.Reserve(ctx, spendlimit.Request{Key: key, Accounts: accounts, Amount: a.Amount})
 	if errors.Is(err, spendlimit.ErrDenied) {
 		return nil
 	}

@@ -14,8 +14,8 @@ import (
 
 // Subject is what a load is put on. It is safe for concurrent use.
 type Subject interface {
-	// Pair reserves and settles once. key is new in every pair.
-	Pair(ctx context.Context, key, account string) error
+	// Pair reserves and settles once. key is new in every pair; accounts is one of the load's.
+	Pair(ctx context.Context, key string, accounts []string) error
 }
 
 // Load is a closed loop: each caller begins its next pair when its last one is done.
@@ -31,7 +31,10 @@ type Plan struct {
 	callers [][]pair
 }
 
-type pair struct{ key, account string }
+type pair struct {
+	key      string
+	accounts []string
+}
 
 // Plan draws the same pairs for the same load each time.
 func (l Load) Plan() Plan {
@@ -40,7 +43,8 @@ func (l Load) Plan() Plan {
 	p := Plan{pairs: int64(l.Pairs), callers: make([][]pair, l.Callers)}
 	for i := range l.Pairs {
 		own := &p.callers[i%l.Callers]
-		*own = append(*own, pair{fmt.Sprintf("run-%d", i), accounts[draw.IntN(len(accounts))]})
+		at := draw.IntN(len(accounts))
+		*own = append(*own, pair{fmt.Sprintf("run-%d", i), accounts[at : at+1]})
 	}
 	return p
 }
@@ -70,7 +74,7 @@ func (p Plan) Run(ctx context.Context, s Subject) error {
 
 func loop(ctx context.Context, s Subject, pairs []pair) error {
 	for _, p := range pairs {
-		if err := s.Pair(ctx, p.key, p.account); err != nil {
+		if err := s.Pair(ctx, p.key, p.accounts); err != nil {
 			return err
 		}
 	}
@@ -95,7 +99,7 @@ func (p Plan) P50(ctx context.Context, s Subject) (int64, error) {
 	for _, pairs := range p.callers {
 		for _, pair := range pairs {
 			start := time.Now()
-			if err := s.Pair(ctx, pair.key, pair.account); err != nil {
+			if err := s.Pair(ctx, pair.key, pair.accounts); err != nil {
 				return 0, err
 			}
 			times = append(times, time.Since(start).Nanoseconds()*1000)

@@ -67,7 +67,7 @@ func newSmall[N Number[N]](zero, amount, cost, limit N) *Small[N] {
 }
 
 // Pair implements Subject.
-func (s *Small[N]) Pair(_ context.Context, key, _ string) error {
+func (s *Small[N]) Pair(_ context.Context, key string, _ []string) error {
 	if err := s.reserve(key); err != nil {
 		return err
 	}

@@ -21,9 +21,9 @@ func NewTwin(accounts []string) *Twin {
 }
 
 // Pair implements Subject with two updates.
-func (t *Twin) Pair(_ context.Context, _, account string) error {
-	t.add(account, amount)
-	t.add(account, cost-amount)
+func (t *Twin) Pair(_ context.Context, _ string, accounts []string) error {
+	t.add(accounts[0], amount)
+	t.add(accounts[0], cost-amount)
 	return nil
 }
 

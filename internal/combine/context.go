@@ -56,8 +56,11 @@ func (c *Detached) Done() <-chan struct{} {
 func (c *Detached) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.timed == nil && !c.ended && time.Until(c.due()) > 0 {
-		return nil
+	if c.timed == nil && !c.ended {
+		first := c.deadline.IsZero() && c.latest.IsZero() // nothing can be over yet, and one reading of the clock is enough
+		if due := c.due(); first || time.Until(due) > 0 {
+			return nil
+		}
 	}
 	return c.timer().Err()
 }
@@ -104,7 +107,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// Start makes c live for limit from now on, or rather from the first look at it, until Stop.
+// Start makes c live until Stop, for limit at most.
 func (c *Detached) Start(limit time.Duration) {
 	c.limit = limit
 	c.begin(time.Time{})

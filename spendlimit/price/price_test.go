@@ -462,6 +462,7 @@ func TestP8_StandIns(t *testing.T) {
 		{entry("", "output_cost_per_token", "1"), price.Usage{CacheRead: 1}, unpriced},
 		{entry("", "input_cost_per_token", "1"), price.Usage{Output: 1}, unpriced},
 		{entry("", "output_cost_per_reasoning_token", "3", "output_cost_per_token", "1"), price.Usage{Output: 5, Reasoning: 2}, "9"},
+		{entry("", "input_cost_per_token", "1", "input_cost_per_token_above_1k_tokens", "2"), price.Usage{CacheRead: 2_000}, "4000"},
 		{price.Entry{}, price.Usage{}, "0"},
 	} {
 		cost, err := priced(t, c.entry).Cost(c.usage)
@@ -504,6 +505,8 @@ func TestP10_Bound(t *testing.T) {
 		"provider_specific_entry.fast", "6", "search_context_cost_per_query.search_context_size_high", "0.5")
 	known := e
 	known.MaxOutput = 100
+	hump := entry("", "input_cost_per_token", "1", "output_cost_per_token", "0",
+		"input_cost_per_token_above_1k_tokens", "9", "input_cost_per_token_above_3k_tokens", "2")
 	odd := entry("other", "input_cost_per_token", "1", "output_cost_per_token", "0", "input_cost_per_audio_token", "2",
 		"cache_read_input_audio_token_cost", "3", "cache_creation_input_token_cost", "7", "cache_creation_input_token_cost_above_1hr", "5")
 	for _, c := range []struct {
@@ -530,6 +533,8 @@ func TestP10_Bound(t *testing.T) {
 		{odd, price.Ask{Prompt: 10, MaxOutput: 1, AudioIn: true}, "30"}, // audio from the cache
 		{odd, price.Ask{Prompt: 10, MaxOutput: 1, CacheWrites: price.Writes5m}, "70"},
 		{odd, price.Ask{Prompt: 10, MaxOutput: 1, CacheWrites: price.Writes1h}, "70"}, // the short writes too
+		{hump, price.Ask{Prompt: 1_000, MaxOutput: 1}, "1000"},
+		{hump, price.Ask{Prompt: 4_000, MaxOutput: 1}, "36000"}, // 3,000 tokens would be the dearest
 		{e, price.Ask{Prompt: 10}, invalid},
 		{known, price.Ask{Prompt: 10}, "730"},
 		{known, price.Ask{Prompt: 10, MaxOutput: 10}, "100"},
@@ -636,7 +641,7 @@ func TestP11_DecodeRefusesAllElse(t *testing.T) {
 		replace(`"0.5"`, `"1e-2000000"`), replace(`"0.5"`, `"x"`), replace(`"model":"m"`, `"model":""`),
 		replace(`"model":"m"`, `"model":"m","model":"m"`), replace(`"model"`, `"extra":1,"model"`),
 		replace(`"model"`, `"missing_write":"output_rate","model"`), replace(`"model"`, `"max_output":-1,"model"`),
-		replace(`input_cost_per_token`, `input_cost_per_image`), strings.ToUpper(good), strings.Repeat("[", 4097),
+		replace(`input_cost_per_token`, `input_cost_per_image`), strings.ToUpper(good), replace(`"table":"`, `"table":"`+strings.Repeat("0", 4096)), strings.Repeat("[", 4097),
 	} {
 		if _, err := price.Decode(text); !errors.Is(err, invalid) {
 			t.Errorf("Decode(%.200q): %v", text, err)

@@ -40,12 +40,13 @@ func (w *machine) actions() map[string]func(*rapid.T) {
 	often(1, "Charge", w.charge)
 	often(1, "Adjust", w.adjust)
 	often(1, "Sweep", w.sweep)
+	often(1, "Prune", w.prune)
 	return all
 }
 
 // advance moves the clock on: by a little, by a lot, or to where something changes.
 func (w *machine) advance(t *rapid.T) {
-	d := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour, 8 * 24 * time.Hour, 0, 0, 0}).Draw(t, "by")
+	d := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour, 8 * 24 * time.Hour, 36 * 24 * time.Hour, 0, 0, 0, 0}).Draw(t, "by")
 	if d == 0 {
 		d = rapid.SampledFrom(w.edges()).Draw(t, "to").Sub(w.clock)
 	}
@@ -404,6 +405,16 @@ func (w *machine) sweep(t *rapid.T) command {
 		text:   fmt.Sprint("Sweep ", most),
 		ledger: func(w *machine) (any, error) { return w.led.Sweep(w.ctx, most) },
 		model:  func(w *machine) (any, error) { return w.model.Sweep(w.clock, most), nil },
+	}
+}
+
+func (w *machine) prune(t *rapid.T) command {
+	account := w.account(t)
+	before := w.clock.Add(-rapid.SampledFrom([]time.Duration{0, 35 * 24 * time.Hour, 36 * 24 * time.Hour, 43 * 24 * time.Hour}).Draw(t, "age"))
+	return command{
+		text:   fmt.Sprintf("Prune %s %v", account, before),
+		ledger: func(w *machine) (any, error) { return nil, w.led.Prune(w.ctx, account, before) },
+		model:  func(w *machine) (any, error) { return nil, w.model.Prune(w.clock, account, before) },
 	}
 }
 

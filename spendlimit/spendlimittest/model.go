@@ -59,7 +59,7 @@ type modelFacts struct {
 	usages   []usageFact
 
 	entries   []spendlimit.Entry
-	forgotten []string // keys of pruned holds
+	forgotten []*modelHold
 	pruned    []prunedFact
 }
 
@@ -186,7 +186,8 @@ type overrunFact struct {
 
 // usage is an id that was used, and what it has come to. The last fact of an id holds.
 type usageFact struct {
-	hold, id string
+	hold     *modelHold // nil of a charge or an adjustment
+	id       string
 	content  string
 	cost     amount
 	unpriced bool
@@ -197,6 +198,7 @@ type usageFact struct {
 type prunedFact struct {
 	account string
 	seq     int64
+	at      int64
 }
 
 // step runs a command as one step on the accounts and on those of the holds: at the store's clock, but never before an entry
@@ -293,11 +295,8 @@ func (m *Model) lapse(h *modelHold) {
 
 // find returns the hold of a key, unless it was pruned.
 func (m *Model) find(key string) *modelHold {
-	if slices.Contains(m.facts.forgotten, key) {
-		return nil
-	}
 	for _, h := range m.facts.holds {
-		if h.req.Key == key {
+		if h.req.Key == key && !slices.Contains(m.facts.forgotten, h) {
 			return h
 		}
 	}
@@ -418,7 +417,7 @@ func (m *Model) openUsages(h *modelHold) int {
 	}
 	open := map[string]bool{}
 	for _, u := range m.facts.usages {
-		if u.hold == h.req.Key {
+		if u.hold == h {
 			open[u.id] = u.unpriced
 		}
 	}
@@ -475,12 +474,9 @@ func (m *Model) hasLine(h *modelHold, p *modelPeriod) bool {
 }
 
 // usage returns what an id has come to, or nil.
-func (m *Model) usage(hold, id string) *usageFact {
-	if hold != "" && m.find(hold) == nil {
-		return nil
-	}
+func (m *Model) usage(h *modelHold, id string) *usageFact {
 	for i := len(m.facts.usages) - 1; i >= 0; i-- {
-		if u := &m.facts.usages[i]; u.hold == hold && u.id == id {
+		if u := &m.facts.usages[i]; u.hold == h && u.id == id {
 			return u
 		}
 	}
@@ -503,11 +499,16 @@ func (m *Model) journal(account string) []spendlimit.Entry {
 func (m *Model) seq(account string) int64 { return int64(len(m.journal(account))) }
 
 // last is when the account was last written.
-func (m *Model) last(account string) int64 {
+func (m *Model) last(account string) (at int64) {
 	if j := m.journal(account); len(j) > 0 {
-		return j[len(j)-1].At.UnixMicro()
+		at = j[len(j)-1].At.UnixMicro()
 	}
-	return 0
+	for _, p := range m.facts.pruned {
+		if p.account == account {
+			at = max(at, p.at)
+		}
+	}
+	return at
 }
 
 // sums are the totals of a period or of an account.

@@ -56,21 +56,21 @@ func (m *Model) once(clock time.Time, hold, id, content string, out *receipt, f 
 		if h == nil {
 			return false, spendlimit.ErrNotFound
 		}
-		again, err := m.again(hold, id, content, out)
+		again, err := m.again(h, id, content, out)
 		if again || err != nil {
 			return false, err
 		}
 		if err := f(h); err != nil {
 			return false, err
 		}
-		m.facts.usages = append(m.facts.usages, usageFact{hold: hold, id: id, content: content, receipt: *out})
+		m.facts.usages = append(m.facts.usages, usageFact{hold: h, id: id, content: content, receipt: *out})
 		return true, nil
 	})
 }
 
 // again gives the first answer of an id that was used before.
-func (m *Model) again(hold, id, content string, out *receipt) (bool, error) {
-	u := m.usage(hold, id)
+func (m *Model) again(h *modelHold, id, content string, out *receipt) (bool, error) {
+	u := m.usage(h, id)
 	switch {
 	case u == nil:
 		return false, nil
@@ -96,9 +96,9 @@ func (m *Model) Record(clock time.Time, u Usage) (out receipt, err error) {
 		if h == nil {
 			return false, spendlimit.ErrNotFound
 		}
-		was := m.usage(u.Hold, u.ID)
+		was := m.usage(h, u.ID)
 		if was == nil {
-			was = &usageFact{hold: u.Hold, id: u.ID, content: fmt.Sprint("record ", u.Cumulative)}
+			was = &usageFact{hold: h, id: u.ID, content: fmt.Sprint("record ", u.Cumulative)}
 		} else if again, err := recordedBefore(*was, u); again || err != nil {
 			out = was.receipt
 			out.Replayed = true
@@ -144,7 +144,7 @@ func (m *Model) record(h *modelHold, u Usage, was usageFact) receipt {
 	r := receipt{Late: late, Source: u.Cost.Source, Anomaly: u.Cost.anomaly(), Unpriced: u.Cost.Form == UnknownCost}
 	done := m.event(modelEvent{kind: kind, ref: u.ID, hold: u.Hold, source: u.Cost.Source, at: m.now, cost: true, accounts: payersOf(h)}, func() {
 		m.facts.usages = append(m.facts.usages, usageFact{
-			hold: u.Hold, id: u.ID, content: was.content, cost: u.Cost.Amount, unpriced: r.Unpriced,
+			hold: h, id: u.ID, content: was.content, cost: u.Cost.Amount, unpriced: r.Unpriced,
 		})
 		if r.Unpriced {
 			return // nothing moves
@@ -157,7 +157,7 @@ func (m *Model) record(h *modelHold, u Usage, was usageFact) receipt {
 	})
 	r.Own, r.Assumed, r.LiveChildren = m.own(h), m.assumed(h), m.children(h)
 	r.Overrun, r.Revision, r.Crossed = done.overrun, done.seq, m.crossed
-	now := *m.usage(u.Hold, u.ID)
+	now := *m.usage(h, u.ID)
 	now.receipt = r
 	m.facts.usages = append(m.facts.usages, now)
 	return r
@@ -344,7 +344,7 @@ func (m *Model) Charge(clock time.Time, e Expense) (out receipt, err error) {
 	accounts := slices.Sorted(slices.Values(e.Accounts))
 	id := fmt.Sprint("charge ", accounts, e.Cost.Amount, e.Cost.Source, e.At.UnixMicro())
 	err = m.step(clock, accounts, nil, func() (bool, error) {
-		again, err := m.again("", e.ID, id, &out)
+		again, err := m.again(nil, e.ID, id, &out)
 		if again || err != nil {
 			return false, err
 		}
@@ -405,7 +405,7 @@ func (m *Model) Adjust(clock time.Time, a spendlimit.Adjustment) (out receipt, e
 		keys = []string{a.Hold}
 	}
 	err = m.step(clock, accounts, keys, func() (bool, error) {
-		again, err := m.again("", a.ID, id, &out)
+		again, err := m.again(nil, a.ID, id, &out)
 		if again || err != nil {
 			return false, err
 		}
@@ -498,9 +498,39 @@ func (m *Model) overdue(clock int64) (keys []string) {
 	return keys
 }
 
-// Prune answers as [spendlimit.Ledger.Prune] does (R76): no number changes, only what can be listed and which keys are known.
+// Prune answers as [spendlimit.Ledger.Prune] does, for journals of one page: no total changes, only what can be listed and
+// which keys are known (R76).
 func (m *Model) Prune(clock time.Time, account string, before time.Time) error {
-	return m.step(clock, nil, nil, func() (bool, error) {
-		return false, nil
+	const youngest = 35 * 24 * time.Hour
+	return m.step(clock, []string{account}, nil, func() (bool, error) {
+		if before.After(utcMicro(m.now).Add(-youngest)) {
+			return false, badInput("before", "too young")
+		}
+		keep := false
+		for _, e := range m.Entries(account, 0) {
+			if !e.At.Before(before) {
+				break
+			}
+			m.facts.pruned = append(m.facts.pruned, prunedFact{account, e.Seq, m.now})
+			keep = true
+		}
+		for _, h := range m.facts.holds {
+			if m.find(h.req.Key) == h && slices.Contains(payersOf(h), account) && m.done(h, before.UnixMicro()) {
+				m.facts.forgotten = append(m.facts.forgotten, h)
+				keep = true
+			}
+		}
+		return keep, nil
 	})
+}
+
+// done tells whether h ended before an instant and nothing is to come: no live child, no cost without a price.
+func (m *Model) done(h *modelHold, before int64) bool {
+	unpriced := 0
+	for _, d := range m.facts.holds {
+		if slices.Contains(chainOf(d), h) {
+			unpriced += m.unpricedOf(d)
+		}
+	}
+	return !m.state(h).Live() && m.change(h).ended < before && m.children(h) == 0 && unpriced == 0
 }

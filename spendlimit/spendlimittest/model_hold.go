@@ -115,6 +115,7 @@ func (m *Model) current(accounts []string) ([]*modelPeriod, error) {
 // ask is a wish for room.
 type modelAsk struct {
 	want, need amount // want: everything means whatever is free
+	accounts   []string
 	lines      []*modelPeriod
 	ancestors  []*modelHold // their periods must not be frozen either
 	parent     *modelHold   // whose own room it takes
@@ -129,7 +130,7 @@ const everything amount = math.MaxInt64
 // wish turns a request into an ask (R12 to R15, R18).
 func wishOf(h *modelHold, lines []*modelPeriod) modelAsk {
 	r := h.req
-	a := modelAsk{want: r.Amount, need: r.Amount, lines: lines, ancestors: chainOf(h)[1:], parent: h.parent, split: r.Split, free: r.Free}
+	a := modelAsk{want: r.Amount, need: r.Amount, accounts: h.accounts, lines: lines, ancestors: chainOf(h)[1:], parent: h.parent, split: r.Split, free: r.Free}
 	if r.Amount == 0 {
 		a.want = everything
 	}
@@ -232,11 +233,9 @@ func (m *Model) agreeing(a modelAsk) bool {
 		return true
 	}
 	return !slices.ContainsFunc(m.held(), func(h *modelHold) bool {
-		sibling := a.parent != nil && h.parent == a.parent
-		for _, p := range a.lines {
-			sibling = sibling || slices.Contains(h.accounts, p.limit.account)
-		}
-		return h.req.Split.Group == a.split.Group && h.req.Split.Slots != a.split.Slots && sibling
+		sibling := a.parent != nil && h.parent == a.parent ||
+			slices.ContainsFunc(a.accounts, func(account string) bool { return slices.Contains(h.accounts, account) })
+		return sibling && h.req.Split.Group == a.split.Group && h.req.Split.Slots != a.split.Slots
 	})
 }
 

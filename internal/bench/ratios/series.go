@@ -203,7 +203,7 @@ func days(n int) func(context.Context) (int64, error) {
 			return 0, err
 		}
 		for i := range n {
-			if err := led.Pair(ctx, fmt.Sprintf("day/%d", i), bench.Accounts(1)[0]); err != nil {
+			if err := led.Pair(ctx, fmt.Sprintf("day/%d", i), bench.Accounts(1)); err != nil {
 				return 0, err
 			}
 			now = now.AddDate(0, 0, 1)
