@@ -434,7 +434,6 @@ func TestBadInput_SetLimit(t *testing.T) {
 			}, "", spendlimit.ErrOverflow},
 			{"overflow with carry", func(c *call) { c.Amount, c.CarryUnused = math.MaxInt64, 1 }, "", spendlimit.ErrOverflow},
 			{"expects another", func(c *call) { c.expect = "another" }, "", spendlimit.ErrStale},
-			{"another kind of total", func(c *call) { c.Kind = 0 }, "Kind", nil},
 		})
 }
 
@@ -693,8 +692,7 @@ func TestBadInput_Nil(t *testing.T) {
 		var none context.Context
 		f.unchanged(func() {
 			for name, call := range everyCall(f) {
-				t.Log(name)
-				f.wantInvalid(call(none), "ctx")
+				t.Run(name, func(*testing.T) { f.wantInvalid(call(none), "ctx") })
 			}
 		})
 	})

@@ -336,12 +336,8 @@ func (s *step) settleKnown(h *HoldRow, total Amount, r *Receipt) {
 	s.refund(h, h.Assumed)
 	r.Excess = s.flow(h, cost-known, false)
 	h.Recorded = total
-	open := h.Open
-	if h.State == SettledUnpriced {
-		open++
-	}
+	s.markUnpriced(h, -h.unpriced())
 	h.Open = 0
-	s.markUnpriced(h, -open)
 	if h.State.Live() {
 		h.EndOwn = h.Own
 		s.end(h, Settled, s.now)
@@ -362,10 +358,9 @@ func (s *step) settleUnknown(h *HoldRow, was State, r *Receipt) {
 		r.Excess = s.flow(h, h.EndOwn, true)
 		h.Assumed = h.EndOwn
 	}
-	h.State = SettledUnpriced
-	r.Unpriced = true
 	s.markUnpriced(h, 1-h.Open)
-	h.Open = 0
+	h.State = SettledUnpriced // Open stays, so that Recorded, said again, is still unknown
+	r.Unpriced = true
 }
 
 // release is the command behind Release and Close.

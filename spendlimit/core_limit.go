@@ -297,7 +297,7 @@ func (c *balances) apply(s *step) (bool, error) {
 type lookup struct {
 	call
 	keys []string
-	out  []Hold
+	out  []*Hold
 }
 
 func (c *lookup) need(n *Need) { n.Holds = append(n.Holds, c.keys...) }

@@ -365,7 +365,7 @@ type reserve struct {
 	dry    bool    // Check
 	queued error   // somebody else's turn: only a retry of a granted key goes on
 
-	image Hold
+	hold  *Hold // the answer
 	offer Offer
 }
 
@@ -381,7 +381,7 @@ func (c *reserve) need(n *Need) {
 }
 
 func (c *reserve) apply(s *step) (bool, error) {
-	c.image, c.offer = Hold{}, Offer{}
+	c.hold, c.offer = nil, Offer{}
 	accounts, err := s.ready(c.req.Accounts)
 	if err != nil {
 		return false, err
@@ -450,9 +450,9 @@ func (c *reserve) again(s *step, h *HoldRow, accounts []*AccountRow) error {
 	case !h.State.Live():
 		return ended(h)
 	}
-	c.image = h.view()
-	c.image.Replayed = true
-	c.offer = Offer{Amount: h.Granted, Binding: h.Binding, ExpiresAt: c.image.ExpiresAt}
+	c.hold = h.view()
+	c.hold.Replayed = true
+	c.offer = Offer{Amount: h.Granted, Binding: h.Binding, ExpiresAt: c.hold.ExpiresAt}
 	return nil
 }
 
@@ -525,8 +525,8 @@ func (c *reserve) grant(s *step, parent *HoldRow, accounts []*AccountRow, lines 
 		return err
 	}
 	h.Seq = b.seq
-	c.image = h.view()
-	c.image.Crossed = s.crossed
+	c.hold = h.view()
+	c.hold.Crossed = s.crossed
 	return nil
 }
 
@@ -540,8 +540,8 @@ func (s *step) cut(lines []line) []*PeriodRow {
 }
 
 // view is the public state of h, without what the caller of a reserve has already: labels, and a root's accounts.
-func (h *HoldRow) view() Hold {
-	v := Hold{
+func (h *HoldRow) view() *Hold {
+	v := &Hold{
 		Key: h.Key, State: h.State, Granted: h.Granted, Own: h.Own, Recorded: h.Recorded, Assumed: h.Assumed,
 		Group: h.Group, Slots: h.Slots, Price: h.Price, Binding: h.Binding,
 		CreatedAt: timeOf(h.BornUS), ExpiresAt: timeOf(h.ExpiresUS), Revision: h.Seq,
@@ -557,7 +557,7 @@ func (h *HoldRow) view() Hold {
 }
 
 // full adds what view leaves out.
-func (h *HoldRow) full() Hold {
+func (h *HoldRow) full() *Hold {
 	v := h.view()
 	v.Accounts = accountNames(h.Accounts)
 	v.Labels = labelMap(h.Labels)

@@ -127,13 +127,12 @@ func (h *HoldRow) periods() map[*PeriodRow]bool {
 	return set
 }
 
-// unpriced counts the hold itself when it was settled so, and its open usages.
+// unpriced counts the open usages of a live hold, or the hold itself when it was settled so: it stands for them (R43).
 func (h *HoldRow) unpriced() int {
-	n := h.Open
 	if h.State == SettledUnpriced {
-		n++
+		return 1
 	}
-	return n
+	return h.Open
 }
 
 // holds: I3.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +55,9 @@ type Ledger struct {
 	lane  *combine.Lane[command]
 	batch batch
 	line  queue
+
+	reserves spare[reserve]
+	settles  spare[settle]
 }
 
 // New returns a ledger on a store. It does no I/O.
@@ -166,6 +170,26 @@ func (l *Ledger) look(ctx context.Context, c command) error {
 	}
 }
 
+// spare keeps commands to use again: the two that every piece of work needs are most of what a call would allocate.
+type spare[C any] struct{ pool sync.Pool }
+
+func (s *spare[C]) get() *C {
+	if c, ok := s.pool.Get().(*C); ok {
+		return c
+	}
+	return new(C)
+}
+
+// put takes c back, unless a leader may still have it.
+func (s *spare[C]) put(c *C, err error) {
+	if c == nil || errors.Is(err, ErrUncertain) {
+		return
+	}
+	var zero C
+	*c = zero
+	s.pool.Put(c)
+}
+
 // batch is the work of the lane's leader. Only one runs at a time, so its slices are used again.
 type batch struct {
 	ledger   *Ledger
@@ -269,7 +293,7 @@ func (l *Ledger) Reserve(ctx context.Context, r Request) (*Hold, error) {
 
 // handle makes the caller's hold of a granted request.
 func (l *Ledger) handle(c *reserve) *Hold {
-	h := &c.image
+	h := c.hold
 	h.Labels, h.ledger = maps.Clone(c.req.Labels), l
 	if h.Parent == "" {
 		h.Accounts = c.req.Accounts
@@ -291,10 +315,11 @@ func (l *Ledger) Check(ctx context.Context, r Request) (Offer, error) {
 }
 
 func (l *Ledger) newReserve(r Request) (*reserve, error) {
-	c := &reserve{req: r}
 	if err := r.validate(l.cfg.Unit); err != nil {
 		return nil, err
 	}
+	c := l.reserves.get()
+	c.req = r
 	c.req.Accounts = sorted(r.Accounts)
 	c.labels = labelList(r.Labels)
 	c.ttl = ttlMicros(r.TTL)
@@ -329,7 +354,8 @@ func (l *Ledger) Record(ctx context.Context, u Usage) (Receipt, error) {
 // freezes the limits that refuse unpriced work until Settle is called again with the Total. Options: Late. It runs on when
 // ctx ends, for at most 5 s.
 func (l *Ledger) Settle(ctx context.Context, key string, cost Cost, opts ...Option) (Receipt, error) {
-	c := &settle{key: key, cost: cost}
+	c := l.settles.get()
+	c.key, c.cost = key, cost
 	set, err := options("settle", opts, Late)
 	if err == nil {
 		c.late = set&Late != 0
@@ -339,9 +365,12 @@ func (l *Ledger) Settle(ctx context.Context, key string, cost Cost, opts ...Opti
 		err = l.doEnding(ctx, c)
 	}
 	if err != nil {
+		l.settles.put(c, err)
 		return Receipt{}, wrap("settle", err)
 	}
-	return c.receipt, nil
+	r := c.receipt
+	l.settles.put(c, nil)
+	return r, nil
 }
 
 // Release ends a hold unspent. A dispatched hold is ErrDispatched unless NotSpent is given and nothing was recorded. With
@@ -492,7 +521,7 @@ func (l *Ledger) Hold(ctx context.Context, key string) (*Hold, error) {
 		return nil, wrap("hold", ErrNotFound)
 	}
 	c.out[0].ledger = l
-	return &c.out[0], nil
+	return c.out[0], nil
 }
 
 // Balances lists the limits of an account in their periods that contain at (the zero time: now), by name. A period that
@@ -537,8 +566,7 @@ func (l *Ledger) Holds(ctx context.Context, f HoldFilter) iter.Seq2[*Hold, error
 				yield(nil, wrap("holds", err))
 				return
 			}
-			for i := range c.out {
-				h := &c.out[i]
+			for _, h := range c.out {
 				h.ledger = l
 				if f.Live && !h.State.Live() {
 					continue

@@ -283,7 +283,7 @@ func TestR74_SweepBeyondOneStep(t *testing.T) {
 	l := daily("10")
 	f.limit(l)
 	f.limit(on("B", l))
-	const n = 900 // on each of two accounts
+	const n = 600 // on each of two accounts
 	for i := range n {
 		r := spendlimit.Request{Key: keyN("a", i), Accounts: names("acme"), Amount: 1, TTL: time.Minute}
 		f.mustReserve(r)

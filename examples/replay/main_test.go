@@ -202,6 +202,24 @@ peak: the most that was spent + held, on one account, right after a grant
 	}
 }
 
+func TestTableWithoutLimit(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"trace.csv": goodTrace}
+	stdout, stderr, status := execute(t, files, "-trace", "trace.csv", "-max-output", "10", "-period", "total", "-accounts", "2")
+	want := `trace.csv, priced as demo-large: no limit in total, for each of 2 accounts
+each call holds the price of its prompt and of 10 output tokens
+
+   period   calls   admitted   denied    spent, USD     peak, USD
+    total       2          2        0   0.024234      0.014574   ` + `
+      all       2          2        0   0.024234      0.014574   ` + `
+
+peak: the most that was spent + held, on one account, right after a grant
+`
+	if stdout != want || stderr != "" || status != 0 {
+		t.Errorf("status %d, stderr %q, stdout\n%s\nwant\n%s", status, stderr, stdout, want)
+	}
+}
+
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{"trace.csv": goodTrace, "empty.csv": traceHeader, "prices.json": goodPrices}

@@ -38,6 +38,13 @@ func TestReadTrace(t *testing.T) {
 	}
 }
 
+func TestReadEmptyTrace(t *testing.T) {
+	t.Parallel()
+	if _, err := readTrace("t.csv", strings.NewReader("")); err == nil || err.Error() != "t.csv:1: want the header "+traceHeader {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestSynthetic(t *testing.T) {
 	t.Parallel()
 	calls := synthetic()

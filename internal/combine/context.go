@@ -8,7 +8,7 @@ import (
 
 // Detached is a context with a deadline of its own, no values and no parent: of a batch, or of a call that must not be
 // lost with its caller. Reading the clock and setting a timer cost more than a whole batch in memory, so both wait until
-// somebody asks for them: the limit counts from the first look.
+// somebody asks for them: the limit counts from the first look, or the second at Err.
 //
 // It serves batch after batch until somebody asks for Done; everything derived from a context asks for Done. The mutex
 // keeps a run that breaks the rules, and holds on to ctx after its return, from being worse than late.
@@ -16,6 +16,7 @@ type Detached struct {
 	limit time.Duration
 
 	mu       sync.Mutex
+	asked    bool // for Err, once
 	ended    bool
 	latest   time.Time       // the latest deadline among the callers; zero if one of them has none
 	deadline time.Time       // zero before the first look
@@ -26,7 +27,7 @@ type Detached struct {
 func (c *Detached) begin(latest time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ended, c.latest, c.deadline = false, latest, time.Time{}
+	c.asked, c.ended, c.latest, c.deadline = false, false, latest, time.Time{}
 }
 
 // end ends the batch and reports whether the context is used up.
@@ -57,8 +58,11 @@ func (c *Detached) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.timed == nil && !c.ended {
-		first := c.deadline.IsZero() && c.latest.IsZero() // nothing can be over yet, and one reading of the clock is enough
-		if due := c.due(); first || time.Until(due) > 0 {
+		if !c.asked && c.latest.IsZero() {
+			c.asked = true // nothing can be over yet: most runs ask once, and need no clock
+			return nil
+		}
+		if time.Until(c.due()) > 0 {
 			return nil
 		}
 	}

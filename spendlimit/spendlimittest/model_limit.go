@@ -22,6 +22,9 @@ func (m *Model) SetLimit(clock time.Time, l spendlimit.Limit, expect string, opt
 			if expect != "" {
 				return false, &spendlimit.StaleError{}
 			}
+			if backfill && l.Kind == spendlimit.AllTime && len(m.Entries(l.Account, 0)) < int(m.seq(l.Account)) {
+				return false, badInput("Backfill", "part of the journal is gone")
+			}
 			have = m.create(l)
 			if backfill {
 				if err := m.backfill(have); err != nil {
