@@ -444,7 +444,7 @@ func (s *step) book(b booking) (booked, error) {
 	var out booked
 	for i := range s.deltas {
 		if d := &s.deltas[i]; d.period != nil {
-			if err := s.apply(d, b); err != nil {
+			if err := s.apply(d, &b); err != nil {
 				return out, err
 			}
 			out.overrun = max(out.overrun, d.overrun)
@@ -454,7 +454,7 @@ func (s *step) book(b booking) (booked, error) {
 		return out, s.broken
 	}
 	for i, a := range b.accounts {
-		seq := s.write(a, b)
+		seq := s.write(a, &b)
 		if i == 0 {
 			out.seq = seq
 		}
@@ -465,7 +465,7 @@ func (s *step) book(b booking) (booked, error) {
 func (s *step) forgetDeltas() { s.deltas, s.broken = s.deltas[:0], nil }
 
 // apply changes one period by d.
-func (s *step) apply(d *delta, b booking) error {
+func (s *step) apply(d *delta, b *booking) error {
 	p := d.period
 	s.endRaise(p, b.at)
 	s.w.editPeriod(p)
@@ -512,7 +512,7 @@ func (s *step) free(a *AccountRow) {
 }
 
 // write appends the account's entry for the running event.
-func (s *step) write(a *AccountRow, b booking) int64 {
+func (s *step) write(a *AccountRow, b *booking) int64 {
 	s.w.editAccount(a)
 	a.Seq++
 	a.LastUS = s.now

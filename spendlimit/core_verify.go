@@ -127,7 +127,7 @@ func (h *HoldRow) periods() map[*PeriodRow]bool {
 	return set
 }
 
-// unpriced counts the open usages of a live hold, or the hold itself when it was settled so: it stands for them (R43).
+// unpriced counts the open usages, or the hold itself when it was settled so: it stands for them (R43).
 func (h *HoldRow) unpriced() int {
 	if h.State == SettledUnpriced {
 		return 1

@@ -30,8 +30,9 @@ const (
 	MaxExpiring = 256  // live holds that a refusal looks at for its retry hint (R66)
 )
 
-// Need names the rows of a step; its slices are valid during the step only. Names may repeat. A hold brings its ancestors and their accounts; an account
-// brings its limits, the periods around now and around Times, and its due holds with all that these need.
+// Need names the rows of a step; its slices are valid during the step only. Names may repeat. A hold brings its
+// ancestors and their accounts; an account brings its limits, the periods around now and around Times, and its due holds
+// with all that these need.
 type Need struct {
 	Ledger   string
 	ReadOnly bool // f's changes are to be discarded; locks are not needed, a consistent view is
@@ -41,9 +42,9 @@ type Need struct {
 	Groups   []string // the live members of these groups on every account of the step
 	Trees    []string // holds whose live descendants are needed, with all that these need
 	Times    []int64  // instants besides now: per limit the last period that starts at or before it, and the next one
-	// Live names accounts of which all live holds (own or inherited) are needed, with all that these need. All names those
-	// of which all holds and all periods are, with the periods of earlier generations.
-	Live, All []string
+	// All names accounts of which all holds (own or inherited), with all that the live ones need, and all periods are
+	// needed, those of earlier generations too.
+	All []string
 	// Journal names accounts of which entries are needed.
 	Journal []JournalNeed
 	// Expiring names accounts of which the live holds (own or inherited) that end first are needed, at most MaxExpiring each.

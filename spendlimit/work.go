@@ -118,7 +118,7 @@ func (w *Work) AddMembers(account, group string, live []*HoldRow) {
 // AddTree adds the live descendants of a hold, in any order.
 func (w *Work) AddTree(key string, live []*HoldRow) { w.trees[key] = live }
 
-// AddFull adds the holds on an account (own or inherited), all or all live ones, and for All its periods.
+// AddFull adds the holds on an account (own or inherited) and its periods.
 func (w *Work) AddFull(account string, holds []*HoldRow, periods []*PeriodRow) {
 	w.full[account] = fullRows{holds, periods}
 }
@@ -160,10 +160,10 @@ func (w *Work) Pruning(account string) ([]EntryRow, []*HoldRow) {
 // Changed tells whether the step changed anything.
 func (w *Work) Changed() bool { return w.log.len() > 0 || w.seen.any() }
 
-// Changes returns what the step changed, each row once. The slices are valid until Reset.
-func (w *Work) Changes() Changes {
+// Changes returns what the step changed, each row once. It is valid until Reset.
+func (w *Work) Changes() *Changes {
 	w.mark++ // marks the rows that were listed already
-	c := w.seen
+	c := &w.seen
 	for _, a := range c.NewAccounts {
 		a.mark = w.mark
 	}
@@ -184,7 +184,6 @@ func (w *Work) Changes() Changes {
 	c.Periods = listOnce(c.Periods, w.log.periods, func(p *PeriodRow) *uint64 { return &p.mark }, w.mark)
 	c.Holds = listOnce(c.Holds, w.log.holds, func(h *HoldRow) *uint64 { return &h.mark }, w.mark)
 	c.Usages = listOnce(c.Usages, w.log.usages, func(u *UsageRow) *uint64 { return &u.mark }, w.mark)
-	w.seen = c
 	return c
 }
 

@@ -31,7 +31,7 @@ type ledger struct {
 // account is an account's row with what belongs to it. Its row's Ext points back here.
 type account struct {
 	row     *spendlimit.AccountRow
-	limits  []*spendlimit.LimitRow // every generation
+	limits  []*spendlimit.LimitRow    // every generation
 	holds   list[*spendlimit.HoldRow] // every hold on the account, own or inherited
 	live    expiry
 	groups  map[string][]*spendlimit.HoldRow // live members
@@ -163,7 +163,7 @@ func (l *ledger) lockRare(n *spendlimit.Need) {
 			}
 		}
 	}
-	for _, name := range n.Live {
+	for _, name := range n.All {
 		if a := l.accounts[name]; a != nil {
 			for _, e := range a.live.holds {
 				l.lockAll(e.slot.hold)
@@ -234,12 +234,6 @@ func (l *ledger) loadRare(n *spendlimit.Need, now int64) {
 			w.AddExpiring(name, live)
 		}
 	}
-	for _, name := range n.Live {
-		if a := l.accounts[name]; a != nil {
-			live, _ := a.live.before(math.MaxInt64, len(a.live.holds))
-			w.AddFull(name, live, nil)
-		}
-	}
 	for _, name := range n.All {
 		if a := l.accounts[name]; a != nil {
 			w.AddFull(name, a.holds.copy(0, a.holds.len()), a.periods())
@@ -297,7 +291,7 @@ func (a *account) prunable(p spendlimit.PruneNeed) ([]spendlimit.EntryRow, []*sp
 }
 
 // apply takes over what a step created, and brings the indexes up to date.
-func (l *ledger) apply(c spendlimit.Changes) {
+func (l *ledger) apply(c *spendlimit.Changes) {
 	if c.NewLedger != nil {
 		l.row = c.NewLedger
 	}

@@ -167,17 +167,11 @@ func TestP3_Limits(t *testing.T) {
 		}
 		return "{" + b.String() + `"sample_spec": {}}`
 	}
-	if got := len(load(t, models(50_000)).Models()); got != 50_000 {
-		t.Errorf("%d models", got)
-	}
 	if _, _, err := price.Load(strings.NewReader(models(50_001))); err == nil || err.Error() != "price: load: line 50001: more than 50000 models" {
 		t.Errorf("50,001 models: %v", err)
 	}
 	spaces := func(n int) io.Reader {
 		return io.MultiReader(strings.NewReader("{}"), strings.NewReader(strings.Repeat(" ", n-2)))
-	}
-	if _, _, err := price.Load(spaces(32 << 20)); err != nil {
-		t.Errorf("32 MiB: %v", err)
 	}
 	if _, _, err := price.Load(spaces(32<<20 + 1)); !errors.Is(err, invalid) || err.Error() != "price: load: more than 32 MiB" {
 		t.Errorf("32 MiB and 1 byte: %v", err)

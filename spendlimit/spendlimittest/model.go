@@ -410,9 +410,10 @@ func (m *Model) assumed(h *modelHold) (sum amount) {
 	return sum
 }
 
-// openUsages counts the usages of h that wait for a price. The end of a hold takes them over (R43).
+// openUsages counts the usages of h that wait for a price. Settled with a known cost it waits for nothing; settled without, the
+// hold stands for its usages (R43).
 func (m *Model) openUsages(h *modelHold) int {
-	if s := m.state(h); s == spendlimit.Settled || s == spendlimit.SettledUnpriced {
+	if m.state(h) == spendlimit.Settled {
 		return 0
 	}
 	open := map[string]bool{}

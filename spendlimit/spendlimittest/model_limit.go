@@ -12,9 +12,17 @@ import (
 
 // SetLimit answers as [spendlimit.Ledger.SetLimit] does (R55 to R58).
 func (m *Model) SetLimit(clock time.Time, l spendlimit.Limit, expect string, opts ...spendlimit.LimitOption) (out spendlimit.LimitState, err error) {
-	err = m.step(clock, []string{l.Account}, nil, func() (bool, error) {
+	backfill := slices.Contains(opts, spendlimit.Backfill)
+	var keys []string
+	if backfill { // it changes the holds, so their accounts take part
+		for _, h := range m.held() {
+			if slices.Contains(payersOf(h), l.Account) {
+				keys = append(keys, h.req.Key)
+			}
+		}
+	}
+	err = m.step(clock, []string{l.Account}, keys, func() (bool, error) {
 		l := normalLimit(l)
-		backfill := slices.Contains(opts, spendlimit.Backfill)
 		have := m.limit(l.Account, l.Name)
 		v := m.version(have)
 		switch {

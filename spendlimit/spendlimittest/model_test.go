@@ -9,9 +9,18 @@ import (
 	"github.com/stint-go/stint/spendlimit/spendlimittest"
 )
 
+func onMemory(clock func() time.Time) spendlimit.Store {
+	return memory.New(&memory.Options{Clock: clock}).Spend()
+}
+
+func onStrict(clock func() time.Time) spendlimit.Store { return spendlimittest.NewStrict(clock) }
+
 func TestModelOnMemory(t *testing.T) {
 	t.Parallel()
-	spendlimittest.CheckModel(t, func(clock func() time.Time) spendlimit.Store {
-		return memory.New(&memory.Options{Clock: clock}).Spend()
-	})
+	spendlimittest.CheckModel(t, onMemory)
+}
+
+func TestModelOnStrict(t *testing.T) {
+	t.Parallel()
+	spendlimittest.CheckModel(t, onStrict)
 }

@@ -23,8 +23,10 @@ type script struct {
 // op is one call. Its answer depends on what was called before and on the clock, on nothing else.
 type op struct {
 	text string
-	// alone: it moves the clock, or looks before it writes, so it can't share a batch with its neighbours.
+	// alone: it looks before it writes, so it can't share a batch with its neighbours.
 	alone bool
+	// quiet: it changes no row.
+	quiet bool
 	run   func(ctx context.Context, s *session) (any, error)
 }
 
@@ -213,19 +215,19 @@ func (s *session) print(ctx context.Context, l *spendlimit.Limit) (string, error
 }
 
 func opCheck(r spendlimit.Request) *op {
-	return &op{text: fmt.Sprintf("check %+v", r), alone: true, run: func(ctx context.Context, s *session) (any, error) {
+	return &op{text: fmt.Sprintf("check %+v", r), alone: true, quiet: true, run: func(ctx context.Context, s *session) (any, error) {
 		return s.led.Check(ctx, r)
 	}}
 }
 
 func opBalances(account string, at time.Time) *op {
-	return &op{text: "balances " + account + at.Format(" 01-02"), alone: true, run: func(ctx context.Context, s *session) (any, error) {
+	return &op{text: "balances " + account + at.Format(" 01-02"), alone: true, quiet: true, run: func(ctx context.Context, s *session) (any, error) {
 		return collect(s.led.Balances(ctx, account, at))
 	}}
 }
 
 func opHolds(f spendlimit.HoldFilter) *op {
-	return &op{text: fmt.Sprintf("holds %+v", f), alone: true, run: func(ctx context.Context, s *session) (any, error) {
+	return &op{text: fmt.Sprintf("holds %+v", f), alone: true, quiet: true, run: func(ctx context.Context, s *session) (any, error) {
 		list, err := collect(s.led.Holds(ctx, f))
 		var lines []string
 		for _, h := range list {
@@ -236,14 +238,14 @@ func opHolds(f spendlimit.HoldFilter) *op {
 }
 
 func opEntries(account string) *op {
-	return &op{text: "entries " + account, alone: true, run: func(ctx context.Context, s *session) (any, error) {
+	return &op{text: "entries " + account, alone: true, quiet: true, run: func(ctx context.Context, s *session) (any, error) {
 		return collect(s.led.Entries(ctx, account, 0))
 	}}
 }
 
 // opVerify's answer is empty unless the rows contradict each other.
 func opVerify(account string) *op {
-	return &op{text: "verify " + account, alone: true, run: func(ctx context.Context, s *session) (any, error) {
+	return &op{text: "verify " + account, alone: true, quiet: true, run: func(ctx context.Context, s *session) (any, error) {
 		diffs, err := s.led.Verify(ctx, account)
 		if errors.Is(err, spendlimit.ErrNotFound) {
 			return nil, nil
@@ -270,9 +272,93 @@ func opPrune(account string, before time.Time) *op {
 }
 
 func opWait(d time.Duration) *op {
-	return &op{text: "clock " + d.String(), alone: true, run: func(_ context.Context, s *session) (any, error) {
+	return &op{text: "clock " + d.String(), alone: true, quiet: true, run: func(_ context.Context, s *session) (any, error) {
 		s.clock.advance(d)
 		return nil, nil
+	}}
+}
+
+// tour is a script that calls everything, so that every column of every row gets a value, and works on the way.
+func tour() *script {
+	total, hour, days := spendlimit.Total, time.Hour, 24*time.Hour
+	thrift := spendlimit.Limit{Account: "a", Name: "day", Kind: spendlimit.Day, Amount: 100, Thresholds: []spendlimit.Threshold{{Percent: 10}, {Percent: 5, Of: spendlimit.Spent}}}
+	week := spendlimit.Limit{Account: "a", Name: "week", Kind: spendlimit.Week, WeekStart: spendlimit.Sunday, Zone: "Asia/Kathmandu", Amount: 200, CarryUnused: 7}
+	all := spendlimit.Limit{Account: "b", Name: "all", Kind: spendlimit.AllTime, Amount: 500, Raise: spendlimit.Raise{By: 20, Until: noon.Add(2 * days)}}
+	soft := spendlimit.Limit{Account: "c", Name: "month", Kind: spendlimit.Month, Anchor: 15, Amount: 5, Mode: spendlimit.Soft, OnUnpriced: spendlimit.Allow, CarryHolds: true}
+	low, wide := thrift, week
+	low.Amount, wide.Zone = 8, "Europe/Berlin"
+	split := func(key string) spendlimit.Request {
+		r := ask(key, 5, "a")
+		r.Split = spendlimit.Split{Group: "g", Slots: 3}
+		return r
+	}
+	rich := ask("k1", 10, "a", "b")
+	rich.Labels, rich.Price = map[string]string{"model": "m", "run": "r"}, "rates"
+	least := spendlimit.Request{Key: "k2", Accounts: []string{"a"}, Amount: 30, Min: 2, TTL: hour}
+	rest := spendlimit.Request{Key: "rest", Parent: "k2", Rest: true, TTL: hour}
+	free := spendlimit.Request{Key: "free", Accounts: []string{"a"}, Free: true}
+	short := func(key string, accounts ...string) spendlimit.Request {
+		r := ask(key, 6, accounts...)
+		r.TTL = time.Minute
+		return r
+	}
+	long := func(key string, n spendlimit.Amount, accounts ...string) spendlimit.Request {
+		r := ask(key, n, accounts...)
+		r.TTL = days
+		return r
+	}
+	usage := func(hold, id string, c spendlimit.Cost) spendlimit.Usage {
+		return spendlimit.Usage{Hold: hold, ID: id, Cost: c, Labels: map[string]string{"call": id}}
+	}
+	cumulative := func(hold, id string, n spendlimit.Amount) spendlimit.Usage {
+		return spendlimit.Usage{Hold: hold, ID: id, Cost: total(n), Cumulative: true}
+	}
+	reported := total(3)
+	reported.Source, reported.Metered = spendlimit.Reported, 12
+	adjust := func(id, account, hold string, by spendlimit.Amount) *op {
+		return opAdjust(spendlimit.Adjustment{ID: id, Account: account, Hold: hold, By: by, Reason: "bill"})
+	}
+	unknown := spendlimit.Unknown("no price")
+	return &script{cfg: spendlimit.Config{Name: ledgerName, Unit: steps}, ops: []*op{
+		// Limits and grants.
+		opCreate(thrift), opCreate(week), opCreate(all), opCreate(soft),
+		opReserve(rich), opReserve(least), opReserve(rest), opReserve(free),
+		opReserve(child("c1", "k1", 4, "c")), opReserve(split("g1")), opReserve(split("g2")),
+		opCheck(ask("k9", 3, "a", "c")), opHolds(spendlimit.HoldFilter{Account: "a", Live: true}),
+		// Costs on the way.
+		opDispatch("k1"), opRecord(usage("k1", "u1", total(2))), opRecord(cumulative("k1", "u2", 3)), opRecord(cumulative("k1", "u2", 5)),
+		opRecord(usage("c1", "u1", unknown)), opRecord(usage("c1", "u1", reported)),
+		opExtend(spendlimit.Extension{Hold: "k1", TTL: 2 * hour}),
+		opGrow(spendlimit.Growth{Hold: "k2", ID: "g", By: 3}), opShrink(spendlimit.Shrinkage{Hold: "k2", ID: "s", By: 1}),
+		// Ends.
+		opSettle("c1", total(8)), opSettle("k1", total(12)), opRelease("g1"), opClose("g2"), opRelease("free"),
+		opDispatch("k2"), opClose("k2"), opClose("rest"), opSettle("k2", total(9)),
+		opReserve(ask("k3", 7, "a", "b")), opSettle("k3", unknown), opBalances("a", time.Time{}), opSettle("k3", total(4)),
+		opReserve(ask("k4", 7, "b")), opRelease("k4"), opSettle("k4", total(2), spendlimit.Late),
+		// Costs without holds.
+		opCharge(spendlimit.Expense{ID: "u1", Accounts: []string{"a", "b", "d"}, Cost: total(5), Labels: map[string]string{"k": "v"}}),
+		opCharge(spendlimit.Expense{ID: "u2", Accounts: []string{"a"}, Cost: total(90), At: noon.Add(-days)}),
+		adjust("u3", "a", "", -1), adjust("u4", "", "k1", 2), adjust("u5", "b", "k1", 1),
+		// Limits that change.
+		opReserve(ask("k5", 6, "a")), opChange(low), opSettle("k5", total(7)), opChange(thrift), opChange(wide),
+		opCreate(day("d", 50), spendlimit.Backfill),
+		// Time.
+		opReserve(short("t1", "a")), opReserve(short("t2", "a", "b")), opReserve(short("t3", "d")), opDispatch("t2"),
+		opRecord(usage("t2", "u1", total(1))), opWait(hour), opSweep(100),
+		opRecord(usage("t2", "u2", total(3))), opSettle("t2", total(9)), opSettle("t1", unknown), opSettle("t1", total(1)),
+		// Over midnight, twice.
+		opReserve(long("n1", 8, "a", "b")), opReserve(long("n2", 8, "b")), opRecord(usage("n1", "u1", total(1))),
+		opReserve(child("n3", "n1", 2)), opDispatch("n3"), opWait(13 * hour),
+		opExtend(spendlimit.Extension{Hold: "n1", TTL: days, Roll: true, ID: "r"}), opGrow(spendlimit.Growth{Hold: "n1", ID: "g", By: 4, Min: 1}),
+		opWait(12 * hour), opGrow(spendlimit.Growth{Hold: "n1", ID: "g2", By: 4}),
+		opRecord(usage("n1", "u2", unknown)), opBalances("a", noon), opSettle("n1", spendlimit.Recorded()), opSettle("n1", total(11)),
+		opRecord(usage("n3", "u1", total(1))), opSettle("n3", unknown), opSettle("n3", total(2)),
+		// Trees, and a limit made anew.
+		opReserve(ask("p1", 20, "a")), opReserve(child("p2", "p1", 10, "d")), opReserve(child("p3", "p2", 5)), opReserve(child("p4", "p1", 5)),
+		opDispatch("p4"), opRelease("p1", spendlimit.Tree), opSettle("p4", total(6)),
+		opReserve(ask("q1", 5, "a")), opRemove(thrift), opCreate(day("a", 70)), opReserve(ask("q2", 6, "a")), opSettle("q1", total(5)),
+		opWait(40 * days), opReserve(ask("q3", 5, "a", "b", "c", "d")), opPrune("a", noon.Add(2*days)), opPrune("b", noon.Add(3*days)),
+		opEntries("a"), opEntries("b"), opVerify("a"), opVerify("b"), opVerify("c"), opVerify("d"),
 	}}
 }
 
@@ -541,8 +627,9 @@ var steps = spendlimit.Unit{Code: "step"}
 
 // testClock is a clock that only the test moves. Safe for concurrent use.
 type testClock struct {
-	mu  sync.Mutex
-	now time.Time
+	mu     sync.Mutex
+	now    time.Time
+	looked func()
 }
 
 func newClock() *testClock { return &testClock{now: noon} }
@@ -550,6 +637,9 @@ func newClock() *testClock { return &testClock{now: noon} }
 func (c *testClock) read() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.looked != nil {
+		c.looked()
+	}
 	return c.now
 }
 
@@ -557,4 +647,17 @@ func (c *testClock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
+}
+
+func (c *testClock) set(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = t
+}
+
+// watch makes the clock tell of each look at it.
+func (c *testClock) watch(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looked = f
 }

@@ -127,7 +127,7 @@ func (s *strictStep) lock(clock int64) {
 			s.lockOwners(h.Key)
 		}
 	}
-	for _, name := range s.need.Live {
+	for _, name := range s.need.All {
 		for _, h := range s.on(name, flatLive) {
 			s.lockOwners(h.Key)
 		}
@@ -202,9 +202,6 @@ func (s *strictStep) linkRare() {
 		live := s.on(name, flatLive)
 		slices.SortFunc(live, flatByExpiry)
 		s.work.AddExpiring(name, s.linkAll(live[:min(len(live), spendlimit.MaxExpiring)]))
-	}
-	for _, name := range s.need.Live {
-		s.work.AddFull(name, s.linkAll(s.on(name, flatLive)), nil)
 	}
 	for _, name := range s.need.All {
 		var periods []*spendlimit.PeriodRow
@@ -335,8 +332,8 @@ func (s *strictStep) entriesOf(account string, want func(flatEntry) bool) []spen
 }
 
 // write stores what the step changed: all of it, or nothing.
-func (s *strictStep) write(c spendlimit.Changes) error {
-	if err := s.check(&c); err != nil {
+func (s *strictStep) write(c *spendlimit.Changes) error {
+	if err := s.check(c); err != nil {
 		return fmt.Errorf("%w: strict store: %w", spendlimit.ErrUnavailable, err)
 	}
 	if c.NewLedger != nil {

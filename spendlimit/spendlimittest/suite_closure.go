@@ -91,17 +91,17 @@ func (e *env) locks(w *spendlimit.Work, want ...string) {
 func nothingStored(e *env) {
 	n := spendlimit.Need{
 		Accounts: []string{"a"}, Holds: []string{"k"}, Usages: []spendlimit.UsageID{{ID: "u"}}, Groups: []string{"g"},
-		Trees: []string{"k"}, Live: []string{"a"}, All: []string{"b"}, Expiring: []string{"a"},
+		Trees: []string{"k"}, All: []string{"a", "b"}, Expiring: []string{"a"},
 		Journal: []spendlimit.JournalNeed{{Account: "a", Span: always}},
 		Prune:   []spendlimit.PruneNeed{{Account: "a", Before: noon.UnixMicro(), Max: 1}},
 	}
 	e.look(n, func(now int64, w *spendlimit.Work) {
-		e.equal("now", now, noon.UnixMicro())
+		equal(e, "now", now, noon.UnixMicro())
 		if w.Ledger() != nil || w.Account("a") != nil || w.Hold("k") != nil || w.Usage(spendlimit.UsageID{ID: "u"}) != nil {
-			e.Fatal("a row that nobody wrote")
+			e.Error("a row that nobody wrote")
 		}
 	})
-	e.equal("rows after a step without changes", e.dump(), "")
+	equal(e, "rows after a step without changes", e.dump(), []string{""})
 }
 
 func holdBringsAncestors(e *env) {
@@ -117,8 +117,8 @@ func holdBringsAncestors(e *env) {
 			e.Fatal("ancestors are not linked")
 		}
 		e.linked(w, baby)
-		e.equal("parts", len(baby.Parts()), 1)
-		e.equal("left of the root", baby.Parent.Parent.Part.Left, spendlimit.Amount(50))
+		equal(e, "parts", len(baby.Parts()), 1)
+		equal(e, "left of the root", baby.Parent.Parent.Part.Left, spendlimit.Amount(50))
 		if w.Hold("nobody") != nil {
 			e.Fatal("a hold that nobody made")
 		}
@@ -137,7 +137,7 @@ func periodsAroundTimes(e *env) {
 	n := spendlimit.Need{Accounts: []string{"a"}, Times: []int64{at(1), at(4), at(-3)}}
 	e.look(n, func(_ int64, w *spendlimit.Work) {
 		a := w.Account("a")
-		e.equal("limits", len(a.Limits), 1)
+		equal(e, "limits", len(a.Limits), 1)
 		have := map[string]bool{}
 		for _, p := range a.Limits[0].Periods {
 			have[p.Label] = true
@@ -170,21 +170,21 @@ func dueBringsItsAccounts(e *env) {
 	short(ask("bridge", 5, "b", "c"), 2*time.Minute)
 	short(ask("edge", 5, "c"), 10*time.Minute)
 	short(ask("later", 5, "c"), 20*time.Minute)
-	// d has seen a later time than the clock shows now. It is reached only through a hold of c.
-	short(ask("far", 1, "c", "d"), 3*time.Minute)
+	short(ask("seven", 1, "a"), 7*time.Minute)
+	e.reserve(led, ask("far", 1, "d"))
 	e.clock.advance(10 * time.Minute)
-	e.charge(led, "u", 1, "d")
+	e.charge(led, "u", 1, "d") // d has seen a later time than the clock shows from now on
 	e.clock.advance(-5 * time.Minute)
-	n := spendlimit.Need{Accounts: []string{"a"}}
+	n := spendlimit.Need{Accounts: []string{"a"}, Holds: []string{"far"}}
 	e.look(n, func(now int64, w *spendlimit.Work) {
-		e.equal("now", now, noon.Add(10*time.Minute).UnixMicro())
+		equal(e, "now", now, noon.Add(10*time.Minute).UnixMicro())
 		e.locks(w, "a", "b", "c", "d")
-		e.equal("due on a", keys(w.Account("a").Due), []string{"plain", "kid"})
-		e.equal("due on b", keys(w.Account("b").Due), []string{"kid", "bridge"})
-		e.equal("due on c", keys(w.Account("c").Due), []string{"bridge", "far"}) // edge lives at its very last instant
-		e.equal("due on d", keys(w.Account("d").Due), []string{"far"})
+		equal(e, "due on a", keys(w.Account("a").Due), []string{"plain", "kid", "seven"})
+		equal(e, "due on b", keys(w.Account("b").Due), []string{"kid", "bridge"})
+		equal(e, "due on c", keys(w.Account("c").Due), []string{"bridge"}) // edge lives at its very last instant
+		equal(e, "due on d", keys(w.Account("d").Due), []string{})
 		for _, name := range []string{"a", "b", "c", "d"} {
-			e.equal("more due on "+name, w.Account(name).More, false)
+			equal(e, "more due on "+name, w.Account(name).More, false)
 			for _, h := range w.Account(name).Due {
 				e.linked(w, h)
 			}
@@ -216,8 +216,8 @@ func dueIsBounded(e *env) {
 	e.clock.advance(time.Hour)
 	e.look(spendlimit.Need{Accounts: []string{"a"}}, func(_ int64, w *spendlimit.Work) {
 		due := w.Account("a").Due
-		e.equal("due, more", fmt.Sprint(len(due), w.Account("a").More), fmt.Sprint(spendlimit.MaxDue, true))
-		e.equal("first due", keys(due[:4]), []string{numbered("k", n-2), numbered("k", n-1), numbered("k", n-4), numbered("k", n-3)})
+		equal(e, "due, more", fmt.Sprint(len(due), w.Account("a").More), fmt.Sprint(spendlimit.MaxDue, true))
+		equal(e, "first due", keys(due[:4]), []string{numbered("k", n-2), numbered("k", n-1), numbered("k", n-4), numbered("k", n-3)})
 	})
 	// R33: a refusal would need all of them to have lapsed.
 	e.reserve(led, ask("whole", n, "a"))
@@ -228,7 +228,7 @@ func dueIsBounded(e *env) {
 func groupsOwnAndInherited(e *env) {
 	led := e.family()
 	member := func(r spendlimit.Request) {
-		r.Split, r.Amount = spendlimit.Split{Group: "g", Slots: 9}, 2
+		r.Split, r.Amount = spendlimit.Split{Group: "g", Slots: 3}, 2
 		e.reserve(led, r)
 	}
 	member(ask("m1", 0, "a", "b"))
@@ -243,7 +243,7 @@ func groupsOwnAndInherited(e *env) {
 			members := w.Members(account, "g")
 			got := keys(members)
 			slices.Sort(got)
-			e.equal("members on "+account, got, want)
+			equal(e, "members on "+account, got, want)
 			for _, m := range members {
 				if m.Key == "m2" && m.Parent != w.Hold("kid") {
 					e.Error("m2 has another parent than the step")
@@ -253,7 +253,7 @@ func groupsOwnAndInherited(e *env) {
 				}
 			}
 		}
-		e.equal("members of no group", len(w.Members("a", "none")), 0)
+		equal(e, "members of no group", len(w.Members("a", "none")), 0)
 	})
 }
 
@@ -268,11 +268,11 @@ func treesBringDescendants(e *env) {
 	e.clock.advance(-time.Minute)
 	n := spendlimit.Need{Holds: []string{"root"}, Trees: []string{"root"}}
 	e.look(n, func(now int64, w *spendlimit.Work) {
-		e.equal("now", now, noon.Add(time.Minute).UnixMicro())
+		equal(e, "now", now, noon.Add(time.Minute).UnixMicro())
 		below := w.Tree("root")
 		got := keys(below)
 		slices.Sort(got)
-		e.equal("live descendants", got, []string{"baby", "kid", "twin"})
+		equal(e, "live descendants", got, []string{"baby", "kid", "twin"})
 		e.locks(w, "a", "b", "c", "d")
 		for _, h := range below {
 			e.linked(w, h)
@@ -297,30 +297,21 @@ func fullListsHoldsAndPeriods(e *env) {
 	_, err := led.Release(e.Context(), "gone")
 	e.ok(err)
 	e.old(led)
-	sorted := func(holds []*spendlimit.HoldRow) []string {
-		k := keys(holds)
-		slices.Sort(k)
-		return k
-	}
-	e.look(spendlimit.Need{Accounts: []string{"a"}, Live: []string{"a"}}, func(_ int64, w *spendlimit.Work) {
-		live, _ := w.Full("a")
-		e.equal("live holds on a", sorted(live), []string{"baby", "kid", "root"})
-		e.locks(w, "a", "b", "c") // each of these holds may be changed
-		for _, h := range live {
-			e.linked(w, h)
-		}
-	})
 	e.look(spendlimit.Need{Accounts: []string{"a"}, All: []string{"a"}}, func(_ int64, w *spendlimit.Work) {
 		all, periods := w.Full("a")
-		e.equal("holds on a", sorted(all), []string{"baby", "gone", "kid", "root"})
+		names := keys(all)
+		slices.Sort(names)
+		equal(e, "holds on a", names, []string{"baby", "gone", "kid", "root"})
+		e.locks(w, "a", "b", "c") // a backfill changes the live ones
 		got := []string{}
 		for _, p := range periods {
 			got = append(got, fmt.Sprintf("%d %s %d %d", p.Limit.Gen, p.Label, p.Spent, p.Held))
 		}
 		slices.Sort(got)
-		e.equal("periods of a", got, []string{"1 2026-05-01 0 50", "2 2026-05-01 3 0"})
-		e.equal("newest generation", w.Account("a").Limits[0].Gen, int64(2))
+		equal(e, "periods of a", got, []string{"1 2026-05-01 0 50", "2 2026-05-01 3 0"})
+		equal(e, "newest generation", w.Account("a").Limits[0].Gen, int64(2))
 		for _, h := range all {
+			e.linked(w, h)
 			if h.Key == "root" && !slices.Contains(periods, h.Part.Lines[0]) {
 				e.Error("the root's line is not among the periods")
 			}
@@ -347,7 +338,7 @@ func journalReachesBack(e *env) {
 	}
 	e.look(span(2*time.Hour), func(_ int64, w *spendlimit.Work) {
 		entries := w.Journal("a")
-		e.equal("entries", refs(entries), []string{"u0002", "u0003", "u0004"})
+		equal(e, "entries", refs(entries), []string{"u0002", "u0003", "u0004"})
 		for _, x := range entries {
 			if x.Account != w.Account("a") {
 				e.Error("an entry leads to another account")
@@ -355,12 +346,12 @@ func journalReachesBack(e *env) {
 		}
 	})
 	e.look(span(2*time.Hour-time.Microsecond), func(_ int64, w *spendlimit.Work) {
-		e.equal("entries", refs(w.Journal("a")), []string{"u0003", "u0004"})
+		equal(e, "entries", refs(w.Journal("a")), []string{"u0003", "u0004"})
 	})
 	both := span(time.Hour)
 	both.Journal = append([]spendlimit.JournalNeed{{Account: "a", Span: always}}, both.Journal...)
 	e.look(both, func(_ int64, w *spendlimit.Work) {
-		e.equal("entries", refs(w.Journal("a")), []string{"day", "u0000", "u0001", "u0002", "u0003", "u0004"})
+		equal(e, "entries", refs(w.Journal("a")), []string{"day", "u0000", "u0001", "u0002", "u0003", "u0004"})
 	})
 }
 
@@ -374,8 +365,8 @@ func expiringFirst(e *env) {
 	e.reserve(led, r)
 	e.look(spendlimit.Need{Accounts: []string{"a"}, Expiring: []string{"a"}}, func(_ int64, w *spendlimit.Work) {
 		got := w.Expiring("a")
-		e.equal("expiring", len(got), spendlimit.MaxExpiring)
-		e.equal("the first", keys(got[:2]), []string{numbered("k", n-1), numbered("k", n-3)})
+		equal(e, "expiring", len(got), spendlimit.MaxExpiring)
+		equal(e, "the first", keys(got[:2]), []string{numbered("k", n-1), numbered("k", n-3)})
 		if got[0].Part.Lines[0].Limit.Account != w.Account("a") {
 			e.Error("a hold is not linked")
 		}
@@ -401,10 +392,10 @@ func prunePrefix(e *env) {
 		e.Helper()
 		e.look(n, func(_ int64, w *spendlimit.Work) {
 			gotEntries, gotHolds := w.Pruning("a")
-			e.equal("entries to prune", len(gotEntries), entries)
-			e.equal("holds to prune", keys(gotHolds), append([]string{}, holds...))
+			equal(e, "entries to prune", len(gotEntries), entries)
+			equal(e, "holds to prune", keys(gotHolds), append([]string{}, holds...))
 			for i, x := range gotEntries {
-				e.equal("seq", x.Seq, int64(i+1))
+				equal(e, "seq", x.Seq, int64(i+1))
 				for _, g := range x.Postings {
 					if g.Period != nil && g.Period.Limit != w.Account("a").Limits[0] {
 						e.Error("a posting is not linked")
