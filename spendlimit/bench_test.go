@@ -22,9 +22,9 @@ func BenchmarkPair(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					plan := bench.Load{Callers: callers, Accounts: accounts, Pairs: min(left, perStore)}.Plan()
+					plan := bench.Load{Callers: callers, Accounts: accounts, Pairs: min(left, perStore)}.Plans(1)[0]
 					b.StartTimer()
-					err = plan.Run(b.Context(), led)
+					err = plan.Run(b.Context(), led, 1)
 					b.StopTimer()
 					if err != nil {
 						b.Fatal(err)

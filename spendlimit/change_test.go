@@ -135,14 +135,18 @@ func TestR55_Expectations(t *testing.T) {
 		if s := f.change(daily("20"), a.Fingerprint); !s.Replayed || s.Fingerprint != b.Fingerprint {
 			t.Errorf("got %+v, want B, replayed", s)
 		}
-		_, err = f.SetLimit(f.ctx, daily("10"), "") // A is not in force any more
-		f.wantStale(err, b.Fingerprint)
+		for _, expect := range []string{"", "never seen"} {
+			_, err = f.SetLimit(f.ctx, daily("10"), expect) // A is not in force any more
+			f.wantStale(err, b.Fingerprint)
+			_, err = f.SetLimit(f.ctx, daily("20"), expect) // B is, but it did not come from this one
+			f.wantStale(err, b.Fingerprint)
+		}
 	})
 	f.ok(f.RemoveLimit(f.ctx, "acme", "day", b.Fingerprint))
 	f.unchanged(func() { f.ok(f.RemoveLimit(f.ctx, "acme", "day", b.Fingerprint)) })
-	c := f.limit(daily("20"))
-	if c.Fingerprint == b.Fingerprint {
-		t.Error("a new generation has the fingerprint of the old one")
+	c := f.limit(daily("10"))
+	if c.Fingerprint == a.Fingerprint || c.Fingerprint == b.Fingerprint {
+		t.Error("a new generation has a fingerprint of the old one")
 	}
 	f.wantErr(f.RemoveLimit(f.ctx, "acme", "no such limit", b.Fingerprint), spendlimit.ErrNotFound)
 }

@@ -78,10 +78,10 @@ func (s *step) ledgerRow() error {
 
 // account returns the row of an account. The first touch makes it, with its default limits (R10).
 func (s *step) account(name string) (*AccountRow, error) {
-	a := s.w.accounts[name]
+	a := s.w.accounts.get(name)
 	if a == nil {
 		a = &AccountRow{Name: name, mark: s.w.mark}
-		s.w.accounts[name] = a
+		s.w.accounts.set(name, a)
 		s.w.seen.NewAccounts = append(s.w.seen.NewAccounts, a)
 	}
 	if a.Seq == 0 && s.cfg.Defaults != nil {
@@ -114,7 +114,7 @@ func (s *step) ready(names []string) ([]*AccountRow, error) {
 
 // readyHold returns a hold after every hold on its accounts that is due has lapsed.
 func (s *step) readyHold(key string) (*HoldRow, error) {
-	h := s.w.holds[key]
+	h := s.w.holds.get(key)
 	if h == nil {
 		return nil, ErrNotFound
 	}

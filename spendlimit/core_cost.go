@@ -31,7 +31,7 @@ func needUsage(n *Need, hold, id string) {
 
 // replay returns the row of a usage id that was used before with the same content.
 func (s *step) replay(hold, id string, kind EntryKind, content [sha256.Size]byte) (*UsageRow, error) {
-	u := s.w.usages[UsageID{hold, id}]
+	u := s.w.usages.get(UsageID{hold, id})
 	if u != nil && (u.Kind != kind || u.Content != content) {
 		return nil, ErrKeyReused
 	}
@@ -50,7 +50,7 @@ func replayed(u *UsageRow) Receipt {
 // remember stores a usage id with its first answer.
 func (s *step) remember(hold, id string, kind EntryKind, content [sha256.Size]byte, r Receipt) *UsageRow {
 	u := &UsageRow{UsageID: UsageID{hold, id}, Kind: kind, Content: content, Receipt: r, mark: s.w.mark}
-	s.w.usages[u.UsageID] = u
+	s.w.usages.set(u.UsageID, u)
 	s.w.seen.NewUsages = append(s.w.seen.NewUsages, u)
 	return u
 }
@@ -665,10 +665,10 @@ func (c *sweep) apply(s *step) (bool, error) {
 		}
 	}
 	for _, name := range c.accounts {
-		add(s.w.accounts[name])
+		add(s.w.accounts.get(name))
 	}
 	for _, key := range c.keys {
-		if h := s.w.holds[key]; h != nil {
+		if h := s.w.holds.get(key); h != nil {
 			for _, a := range s.accountsOf(h) {
 				add(a)
 			}

@@ -305,7 +305,7 @@ func (c *lookup) need(n *Need) { n.Holds = append(n.Holds, c.keys...) }
 func (c *lookup) apply(s *step) (bool, error) {
 	c.out = nil
 	for _, key := range c.keys {
-		if s.w.holds[key] == nil {
+		if s.w.holds.get(key) == nil {
 			continue // pruned since it was listed
 		}
 		if _, err := s.readyHold(key); err != nil {
@@ -313,7 +313,7 @@ func (c *lookup) apply(s *step) (bool, error) {
 		}
 	}
 	for _, key := range c.keys {
-		if h := s.w.holds[key]; h != nil {
+		if h := s.w.holds.get(key); h != nil {
 			c.out = append(c.out, h.full())
 		}
 	}
@@ -340,13 +340,15 @@ func (c *prune) apply(s *step) (bool, error) {
 	if c.before > s.now-minPruneAge {
 		return false, invalid("before", "younger than 35 days")
 	}
-	a := s.w.accounts[c.account]
+	a := s.w.accounts.get(c.account)
 	if a == nil {
 		return false, nil
 	}
+	before := len(s.w.seen.Entries)
 	if err := s.lapseDue([]*AccountRow{a}); err != nil {
 		return false, err
 	}
+	lapsed := len(s.w.seen.Entries) > before
 	rows := s.w.prune[c.account]
 	entries, holds := 0, 0
 	for _, e := range rows.entries {
@@ -364,8 +366,9 @@ func (c *prune) apply(s *step) (bool, error) {
 			holds++
 		}
 	}
-	c.more = entries == c.max || holds > 0 // a hold that is gone may have been the last to need its parent
-	return entries+holds > 0, nil
+	// What has just lapsed is in the next page. A hold that is gone may have been the last to need its parent.
+	c.more = entries == c.max || holds > 0 || lapsed
+	return entries+holds > 0 || lapsed, nil
 }
 
 // prunable tells whether h ended before an instant and nothing needs its row.

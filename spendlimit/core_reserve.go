@@ -264,7 +264,7 @@ func (s *step) groupFull(a ask) error {
 }
 
 func (s *step) refusal(a ask, r Reason) *DeniedError {
-	e := &DeniedError{Reason: r, Wanted: a.want, Min: a.need}
+	e := &DeniedError{Reason: r, Wanted: a.want, Min: max(a.need, 0)}
 	e.Binding.Unit = s.cfg.Unit
 	if a.want == MaxAmount {
 		e.Wanted = 0
@@ -387,7 +387,7 @@ func (c *reserve) apply(s *step) (bool, error) {
 		return false, err
 	}
 	parent, err := c.parent(s)
-	h := s.w.holds[c.req.Key]
+	h := s.w.holds.get(c.req.Key)
 	if err != nil && (h == nil || !errors.Is(err, ErrNotFound)) { // a key that was used before answers for itself
 		return false, err
 	}
@@ -498,14 +498,13 @@ func (c *reserve) judge(s *step, parent *HoldRow, accounts []*AccountRow, lines 
 // grant writes the hold.
 func (c *reserve) grant(s *step, parent *HoldRow, accounts []*AccountRow, lines []line, v verdict) error {
 	r := &c.req
-	h := &s.w.holdRows.take(1)[0]
-	*h = HoldRow{
-		Key: r.Key, Parent: parent, Amount: r.Amount, Min: r.Min, Rest: r.Rest, Free: r.Free,
-		Group: r.Split.Group, Slots: r.Split.Slots, TTL: c.ttl, Labels: c.labels, Price: r.Price,
-		State: Open, Granted: v.grant, Own: v.grant, Depth: 1, BornUS: s.now, ExpiresUS: s.now + c.ttl, Binding: v.binding,
-		mark: s.w.mark,
-	}
-	s.w.holds[h.Key] = h
+	h := &s.w.holdRows.take(1)[0] // filled in place: a literal would be written twice
+	h.Key, h.Parent, h.Labels, h.Price = r.Key, parent, c.labels, r.Price
+	h.Amount, h.Min, h.Rest, h.Free = r.Amount, r.Min, r.Rest, r.Free
+	h.Group, h.Slots, h.TTL = r.Split.Group, r.Split.Slots, c.ttl
+	h.State, h.Granted, h.Own, h.Depth, h.Binding = Open, v.grant, v.grant, 1, v.binding
+	h.BornUS, h.ExpiresUS, h.mark = s.now, s.now+c.ttl, s.w.mark
+	s.w.holds.set(h.Key, h)
 	s.w.seen.NewHolds = append(s.w.seen.NewHolds, h)
 	if parent != nil {
 		s.w.editHold(parent)

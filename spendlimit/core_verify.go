@@ -30,7 +30,7 @@ func (c *verify) need(n *Need) {
 
 func (c *verify) apply(s *step) (bool, error) {
 	c.out = nil
-	a := s.w.accounts[c.account]
+	a := s.w.accounts.get(c.account)
 	if a == nil {
 		return false, ErrNotFound
 	}

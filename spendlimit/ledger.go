@@ -98,7 +98,6 @@ type call struct {
 	err    error
 	events []Event
 	freed  []string
-	own    combine.Detached // of a call that must not be lost with its caller
 	// Whoever comes second, the leader after the commit or a caller that leaves early, delivers the events.
 	handed atomic.Bool
 }
@@ -110,22 +109,28 @@ func (l *Ledger) do(ctx context.Context, c command) error {
 	if ctx == nil {
 		return invalid("ctx", "nil")
 	}
+	err := l.lane.Do(ctx, c)
+	return l.outcome(c, err, ctx.Err())
+}
+
+// outcome is the answer to a command that went through the lane; cause says why its caller left early, if it did.
+func (l *Ledger) outcome(c command, err, cause error) error {
 	k := c.base()
-	switch err := l.lane.Do(ctx, c); {
+	switch {
+	case err == nil:
+		l.deliver(k)
+		return k.err
 	case errors.Is(err, combine.ErrStarted):
 		if k.handed.Swap(true) {
 			l.deliver(k)
 		}
-		return errors.Join(ErrUncertain, ctx.Err())
+		return errors.Join(ErrUncertain, cause)
 	case errors.Is(err, combine.ErrNotStarted):
-		return ctx.Err()
+		return cause
 	case errors.Is(err, combine.ErrPanicked):
 		return errors.Join(ErrUncertain, err)
-	case err != nil:
-		return storeError(err)
 	}
-	l.deliver(k)
-	return k.err
+	return storeError(err)
 }
 
 // storeError makes sure that the failure of a step says whether it was applied: what does not say so may have been.
@@ -173,6 +178,7 @@ func (l *Ledger) look(ctx context.Context, c command) error {
 // spare keeps commands to use again: the two that every piece of work needs are most of what a call would allocate.
 type spare[C any] struct{ pool sync.Pool }
 
+// get returns a command that is to be overwritten.
 func (s *spare[C]) get() *C {
 	if c, ok := s.pool.Get().(*C); ok {
 		return c
@@ -185,8 +191,6 @@ func (s *spare[C]) put(c *C, err error) {
 	if c == nil || errors.Is(err, ErrUncertain) {
 		return
 	}
-	var zero C
-	*c = zero
 	s.pool.Put(c)
 }
 
@@ -319,10 +323,8 @@ func (l *Ledger) newReserve(r Request) (*reserve, error) {
 		return nil, err
 	}
 	c := l.reserves.get()
-	c.req = r
+	*c = reserve{req: r, labels: labelList(r.Labels), ttl: ttlMicros(r.TTL)}
 	c.req.Accounts = sorted(r.Accounts)
-	c.labels = labelList(r.Labels)
-	c.ttl = ttlMicros(r.TTL)
 	return c, nil
 }
 
@@ -355,7 +357,7 @@ func (l *Ledger) Record(ctx context.Context, u Usage) (Receipt, error) {
 // ctx ends, for at most 5 s.
 func (l *Ledger) Settle(ctx context.Context, key string, cost Cost, opts ...Option) (Receipt, error) {
 	c := l.settles.get()
-	c.key, c.cost = key, cost
+	*c = settle{key: key, cost: cost}
 	set, err := options("settle", opts, Late)
 	if err == nil {
 		c.late = set&Late != 0
@@ -406,10 +408,7 @@ func (l *Ledger) doEnding(ctx context.Context, c command) error {
 	if ctx == nil {
 		return invalid("ctx", "nil")
 	}
-	own := &c.base().own
-	own.Start(endDeadline)
-	defer own.Stop()
-	return l.do(own, c)
+	return l.outcome(c, l.lane.DoWithin(endDeadline, c), context.DeadlineExceeded)
 }
 
 // Extend gives a hold more time, never less and at most 30 days in all. With Roll it moves what is left into the current

@@ -269,7 +269,7 @@ func showDenied(d *spendlimit.DeniedError) string {
 }
 
 // The clock shows Friday noon: the day ends in 12 h, the week in 60 h.
-func TestR66_RefusalsSayWhatHelps(t *testing.T) { // R63 to R66, R17
+func TestR64_R65_R66_RefusalsSayWhatHelps(t *testing.T) { // R17, too
 	t.Parallel()
 	hold := func(f *fixture, key, amount string, ttl time.Duration, accounts ...string) {
 		f.Helper()
@@ -457,6 +457,11 @@ func TestR66_RefusalsSayWhatHelps(t *testing.T) { // R63 to R66, R17
 			hold(f, "open", "1", time.Hour)
 			f.mustSettle("h", spendlimit.Unknown("lost"))
 		}, req("k", "1"), "unpriced by acme/day; exhausted acme/day; reset; 12h0m0s"},
+		"unpriced for ever": {func(f *fixture) {
+			f.limit(forever("10"))
+			hold(f, "h", "1", time.Hour)
+			f.mustSettle("h", spendlimit.Unknown("lost"))
+		}, req("k", "1"), "unpriced by acme/all; exhausted acme/all; ; 1s"},
 		"the parent": {func(f *fixture) {
 			f.limit(daily("100"))
 			hold(f, "P", "10", time.Hour)
@@ -530,6 +535,21 @@ func TestR63_WhatARefusalSays(t *testing.T) {
 	const want = `denied: held: limit "day" of account "acme" in 2026-05-01: limit 10, spent 4, held 5, wanted 3, at least 2 USD`
 	if d.Error() != want {
 		t.Errorf("text\n got %s\nwant %s", d.Error(), want)
+	}
+}
+
+// What wants nothing, or whatever is free, has no number to show.
+func TestR63_NoNumberWanted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.limit(daily("10"))
+	f.mustReserve(req("lost", "10"))
+	if d := f.mustDeny(rest("k")); d.Wanted != 0 || d.Min != 1 {
+		t.Errorf("rest: wanted %d, at least %d; want 0, 1", d.Wanted, d.Min)
+	}
+	f.mustSettle("lost", spendlimit.Unknown("lost"))
+	if d := f.mustDeny(spendlimit.Request{Key: "k", Accounts: names("acme"), Free: true}); d.Wanted != 0 || d.Min != 0 {
+		t.Errorf("free: wanted %d, at least %d; want 0, 0", d.Wanted, d.Min)
 	}
 }
 

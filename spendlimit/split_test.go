@@ -127,7 +127,7 @@ func TestT63_GroupIsSizedByTheCaller(t *testing.T) {
 	f.mustGrant(share("alone", "g", 1), "2")
 }
 
-func TestT64_SiblingsOfYesterdayDoNotCount(t *testing.T) { // R22
+func TestT64_R22_SiblingsOfYesterdayDoNotCount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.limit(daily("10"))

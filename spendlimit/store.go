@@ -55,10 +55,11 @@ type Need struct {
 
 // reset empties n, and keeps its slices for the next step.
 func (n *Need) reset(ledger string) {
-	*n = Need{
-		Ledger: ledger, Accounts: n.Accounts[:0], Holds: n.Holds[:0], Usages: n.Usages[:0], Groups: n.Groups[:0],
-		Trees: n.Trees[:0], Times: n.Times[:0],
-	}
+	n.Ledger = ledger
+	n.Accounts, n.Holds = n.Accounts[:0], n.Holds[:0]
+	n.Usages, n.Groups = n.Usages[:0], n.Groups[:0]
+	n.Trees, n.Times = n.Trees[:0], n.Times[:0]
+	n.All, n.Journal, n.Expiring, n.Prune = nil, nil, nil, nil
 }
 
 // JournalNeed asks for the entries of an account that were written at now − Span or later, Span in microseconds.
@@ -110,7 +111,6 @@ type Page struct {
 type LedgerRow struct {
 	Name string
 	Unit Unit
-	mark uint64
 }
 
 // AccountRow is the lock unit of a ledger.

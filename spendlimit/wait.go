@@ -61,7 +61,7 @@ func (l *Ledger) wait(ctx context.Context, r Request, w *waiter) (*Hold, error) 
 		case err == nil:
 			return h, nil
 		case denied == nil && ctx.Err() != nil:
-			return nil, errors.Join(err, unserved(nil, last))
+			return nil, errors.Join(err, unserved(context.Background(), last))
 		case denied == nil || denied.Hopeless:
 			return nil, err
 		}
@@ -89,10 +89,7 @@ func (l *Ledger) attempt(ctx context.Context, r Request) (*Hold, *DeniedError, e
 
 // unserved is the error of a waiter whose context ended.
 func unserved(ctx context.Context, last *DeniedError) error {
-	var errs []error
-	if ctx != nil {
-		errs = append(errs, ctx.Err())
-	}
+	errs := []error{ctx.Err()}
 	if last != nil {
 		errs = append(errs, last)
 	}
@@ -306,7 +303,7 @@ func (c *retry) apply(s *step) (bool, error) {
 		}
 		c.after = max(c.after, c.one(s, b))
 	}
-	if h := s.w.holds[c.denied.Parent]; h != nil && c.denied.Reason == ReasonParent && h.State.Live() {
+	if h := s.w.holds.get(c.denied.Parent); h != nil && c.denied.Reason == ReasonParent && h.State.Live() {
 		c.after = max(c.after, durationOf(h.ExpiresUS+1-s.now))
 	}
 	if c.after == 0 {

@@ -7,9 +7,9 @@ import "slices"
 // failed). A Work may be used again after Reset. Not safe for concurrent use.
 type Work struct {
 	ledger   *LedgerRow
-	accounts map[string]*AccountRow
-	holds    map[string]*HoldRow
-	usages   map[UsageID]*UsageRow
+	accounts index[string, *AccountRow]
+	holds    index[string, *HoldRow]
+	usages   index[UsageID, *UsageRow]
 	members  map[memberKey][]*HoldRow
 	trees    map[string][]*HoldRow
 	full     map[string]fullRows
@@ -63,9 +63,6 @@ type Changes struct {
 // NewWork returns an empty Work.
 func NewWork() *Work {
 	return &Work{
-		accounts: map[string]*AccountRow{},
-		holds:    map[string]*HoldRow{},
-		usages:   map[UsageID]*UsageRow{},
 		members:  map[memberKey][]*HoldRow{},
 		trees:    map[string][]*HoldRow{},
 		full:     map[string]fullRows{},
@@ -78,9 +75,9 @@ func NewWork() *Work {
 // Reset forgets all rows.
 func (w *Work) Reset() {
 	w.ledger = nil
-	empty(w.accounts)
-	empty(w.holds)
-	empty(w.usages)
+	w.accounts.forget()
+	w.holds.forget()
+	w.usages.forget()
 	empty(w.members)
 	empty(w.trees)
 	empty(w.full)
@@ -102,13 +99,13 @@ func empty[K comparable, V any](m map[K]V) {
 func (w *Work) AddLedger(l *LedgerRow) { w.ledger = l }
 
 // AddAccount adds an account with its Limits, their Periods and its Due holds linked.
-func (w *Work) AddAccount(a *AccountRow) { w.accounts[a.Name] = a }
+func (w *Work) AddAccount(a *AccountRow) { w.accounts.set(a.Name, a) }
 
 // AddHold adds a hold with its Parent, Accounts and Lines linked.
-func (w *Work) AddHold(h *HoldRow) { w.holds[h.Key] = h }
+func (w *Work) AddHold(h *HoldRow) { w.holds.set(h.Key, h) }
 
 // AddUsage adds a usage.
-func (w *Work) AddUsage(u *UsageRow) { w.usages[u.UsageID] = u }
+func (w *Work) AddUsage(u *UsageRow) { w.usages.set(u.UsageID, u) }
 
 // AddMembers adds the live holds of a group on an account (own or inherited). The slice is only read, during the step.
 func (w *Work) AddMembers(account, group string, live []*HoldRow) {
@@ -140,9 +137,9 @@ func (w *Work) AddPrune(account string, entries []EntryRow, ended []*HoldRow) {
 }
 
 // Account, Hold and Usage return a row that was added or created, or nil.
-func (w *Work) Account(name string) *AccountRow { return w.accounts[name] }
-func (w *Work) Hold(key string) *HoldRow        { return w.holds[key] }
-func (w *Work) Usage(id UsageID) *UsageRow      { return w.usages[id] }
+func (w *Work) Account(name string) *AccountRow { return w.accounts.get(name) }
+func (w *Work) Hold(key string) *HoldRow        { return w.holds.get(key) }
+func (w *Work) Usage(id UsageID) *UsageRow      { return w.usages.get(id) }
 
 // Ledger, Members, Tree, Full, Journal, Expiring and Pruning return what was added, as it was added: the suite of
 // spendlimittest looks at it.
@@ -227,13 +224,13 @@ func (w *Work) revert(s savepoint) {
 		c.NewLedger, w.ledger = nil, nil
 	}
 	for _, a := range c.NewAccounts[s.accounts:] {
-		delete(w.accounts, a.Name)
+		w.accounts.set(a.Name, nil)
 	}
 	for _, h := range c.NewHolds[s.holds:] {
-		delete(w.holds, h.Key)
+		w.holds.set(h.Key, nil)
 	}
 	for _, u := range c.NewUsages[s.usages:] {
-		delete(w.usages, u.UsageID)
+		w.usages.set(u.UsageID, nil)
 	}
 	c.NewAccounts = c.NewAccounts[:s.accounts]
 	c.NewLimits = c.NewLimits[:s.limits]
@@ -248,19 +245,16 @@ func (c *Changes) any() bool {
 	return c.NewLedger != nil || len(c.NewAccounts)+len(c.NewLimits)+len(c.NewPeriods)+len(c.NewHolds)+len(c.NewUsages)+len(c.Entries)+len(c.Pruned) > 0
 }
 
+// forget empties the slices in place, which costs no write barriers. What they pointed to stays reachable until it is
+// written over, which is soon.
 func (c *Changes) forget() {
-	*c = Changes{
-		NewAccounts: reuse(c.NewAccounts), NewLimits: reuse(c.NewLimits), NewPeriods: reuse(c.NewPeriods),
-		NewHolds: reuse(c.NewHolds), NewUsages: reuse(c.NewUsages), Entries: reuse(c.Entries), Pruned: reuse(c.Pruned),
-		Accounts: reuse(c.Accounts), Limits: reuse(c.Limits), Periods: reuse(c.Periods), Holds: reuse(c.Holds), Usages: reuse(c.Usages),
-	}
-}
-
-func reuse[T any](s []T) []T {
-	if len(s) > 0 {
-		clear(s)
-	}
-	return s[:0]
+	c.NewLedger = nil
+	c.NewAccounts, c.Accounts = c.NewAccounts[:0], c.Accounts[:0]
+	c.NewLimits, c.Limits = c.NewLimits[:0], c.Limits[:0]
+	c.NewPeriods, c.Periods = c.NewPeriods[:0], c.Periods[:0]
+	c.NewHolds, c.Holds = c.NewHolds[:0], c.Holds[:0]
+	c.NewUsages, c.Usages = c.NewUsages[:0], c.Usages[:0]
+	c.Entries, c.Pruned = c.Entries[:0], c.Pruned[:0]
 }
 
 // Each edit method keeps the row's image at its first change since the last savepoint.
@@ -335,7 +329,11 @@ func (l *undoLog) revert(m logMark) {
 }
 
 func (l *undoLog) forget() {
-	*l = undoLog{reuse(l.accounts), reuse(l.limits), reuse(l.periods), reuse(l.holds), reuse(l.usages)}
+	l.accounts = l.accounts[:0]
+	l.limits = l.limits[:0]
+	l.periods = l.periods[:0]
+	l.holds = l.holds[:0]
+	l.usages = l.usages[:0]
 }
 
 func restore[T any](images []image[T], n int) []image[T] {
@@ -358,4 +356,55 @@ func (a *arena[T]) take(n int) []T {
 	s := a.free[:n:n]
 	a.free = a.free[n:]
 	return s
+}
+
+// index finds rows by key. Most steps have one or two of a kind, which are looked through; a large batch uses a map.
+type index[K comparable, R any] struct {
+	keys []K
+	rows []R
+	many map[K]int // positions, once there are more than few
+}
+
+const few = 8
+
+func (x *index[K, R]) find(key K) int {
+	if len(x.keys) <= few {
+		return slices.Index(x.keys, key)
+	}
+	if i, ok := x.many[key]; ok {
+		return i
+	}
+	return -1
+}
+
+func (x *index[K, R]) get(key K) (row R) {
+	if i := x.find(key); i >= 0 {
+		row = x.rows[i]
+	}
+	return row
+}
+
+func (x *index[K, R]) set(key K, row R) {
+	if i := x.find(key); i >= 0 {
+		x.rows[i] = row
+		return
+	}
+	x.keys, x.rows = append(x.keys, key), append(x.rows, row)
+	switch n := len(x.keys); {
+	case n == few+1:
+		if x.many == nil {
+			x.many = map[K]int{}
+		}
+		for i, k := range x.keys {
+			x.many[k] = i
+		}
+	case n > few:
+		x.many[key] = n - 1
+	}
+}
+
+func (x *index[K, R]) forget() {
+	x.keys = x.keys[:0]
+	x.rows = x.rows[:0]
+	empty(x.many)
 }

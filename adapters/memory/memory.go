@@ -22,6 +22,7 @@ type DB struct {
 	clock   func() time.Time
 	closed  bool
 	ledgers map[string]*ledger
+	last    *ledger // the one of the last step
 }
 
 // New returns an empty DB.

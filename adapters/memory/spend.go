@@ -19,6 +19,7 @@ type spendStore struct{ db *DB }
 
 // ledger is the rows of one ledger. The rows themselves are handed to steps; a failed step is reverted.
 type ledger struct {
+	name     string
 	row      *spendlimit.LedgerRow
 	accounts map[string]*account
 	holds    map[string]*spendlimit.HoldRow
@@ -94,9 +95,13 @@ func (db *DB) usable(ctx context.Context) error {
 }
 
 func (db *DB) ledger(name string) *ledger {
+	if db.last != nil && db.last.name == name {
+		return db.last
+	}
 	l := db.ledgers[name]
 	if l == nil {
 		l = &ledger{
+			name:     name,
 			accounts: map[string]*account{},
 			holds:    map[string]*spendlimit.HoldRow{},
 			usages:   map[spendlimit.UsageID]*spendlimit.UsageRow{},
@@ -104,6 +109,7 @@ func (db *DB) ledger(name string) *ledger {
 		}
 		db.ledgers[name] = l
 	}
+	db.last = l
 	return l
 }
 

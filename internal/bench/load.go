@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ type Load struct {
 
 // Plan is a load with its names made, so that making them is not measured.
 type Plan struct {
-	pairs   int64
+	pairs   int
 	callers [][]pair
 }
 
@@ -36,17 +37,21 @@ type pair struct {
 	accounts []string
 }
 
-// Plan draws the same pairs for the same load each time.
-func (l Load) Plan() Plan {
+// Plans cuts the load into n plans, one after the other. The same load has the same pairs each time.
+func (l Load) Plans(n int) []Plan {
 	accounts := Accounts(l.Accounts)
 	draw := rand.New(rand.NewPCG(1, 2))
-	p := Plan{pairs: int64(l.Pairs), callers: make([][]pair, l.Callers)}
-	for i := range l.Pairs {
-		own := &p.callers[i%l.Callers]
-		at := draw.IntN(len(accounts))
-		*own = append(*own, pair{fmt.Sprintf("run-%d", i), accounts[at : at+1]})
+	plans := make([]Plan, n)
+	for i := range plans {
+		plans[i].callers = make([][]pair, l.Callers)
 	}
-	return p
+	for i := range l.Pairs {
+		p, at := &plans[i*n/l.Pairs], draw.IntN(len(accounts))
+		caller := &p.callers[p.pairs%l.Callers]
+		*caller = append(*caller, pair{fmt.Sprintf("run-%d", i), accounts[at : at+1]})
+		p.pairs++
+	}
+	return plans
 }
 
 // Accounts returns n names.
@@ -58,48 +63,54 @@ func Accounts(n int) []string {
 	return names
 }
 
-// Run puts the load on s and waits for its end.
-func (p Plan) Run(ctx context.Context, s Subject) error {
+// Run puts the load on s, so many times, and waits for its end. Only a Subject that forgets keys takes a load more than once.
+func (p Plan) Run(ctx context.Context, s Subject, times int) error {
 	if len(p.callers) == 1 {
-		return loop(ctx, s, p.callers[0])
+		return loop(ctx, s, p.callers[0], times)
 	}
 	errs := make([]error, len(p.callers))
 	var done sync.WaitGroup
 	for i, pairs := range p.callers {
-		done.Go(func() { errs[i] = loop(ctx, s, pairs) })
+		done.Go(func() { errs[i] = loop(ctx, s, pairs, times) })
 	}
 	done.Wait()
 	return errors.Join(errs...)
 }
 
-func loop(ctx context.Context, s Subject, pairs []pair) error {
-	for _, p := range pairs {
-		if err := s.Pair(ctx, p.key, p.accounts); err != nil {
-			return err
+func loop(ctx context.Context, s Subject, pairs []pair, times int) error {
+	for range times {
+		for _, p := range pairs {
+			if err := s.Pair(ctx, p.key, p.accounts); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// Time runs the load so many times with a watch, and returns picoseconds per pair. Only a Subject that forgets keys can take
-// a load more than once.
+// Time is Run with a watch: it returns picoseconds per pair.
 func (p Plan) Time(ctx context.Context, s Subject, times int) (int64, error) {
 	start := time.Now()
-	for range times {
-		if err := p.Run(ctx, s); err != nil {
-			return 0, err
-		}
-	}
-	return time.Since(start).Nanoseconds() * 1000 / (p.pairs * int64(times)), nil
+	err := p.Run(ctx, s, times)
+	return time.Since(start).Nanoseconds() * 1000 / int64(p.pairs*times), err
+}
+
+// Allocations is Run with a count: it returns heap objects per thousand pairs.
+func (p Plan) Allocations(ctx context.Context, s Subject) (int64, error) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := p.Run(ctx, s, 1)
+	runtime.ReadMemStats(&after)
+	return int64(after.Mallocs-before.Mallocs) * 1000 / int64(p.pairs), err
 }
 
 // P50 runs the load with one caller, and returns the median time of a pair in picoseconds.
 func (p Plan) P50(ctx context.Context, s Subject) (int64, error) {
 	times := make([]int64, 0, p.pairs)
 	for _, pairs := range p.callers {
-		for _, pair := range pairs {
+		for i := range pairs {
 			start := time.Now()
-			if err := s.Pair(ctx, pair.key, pair.accounts); err != nil {
+			if err := loop(ctx, s, pairs[i:i+1], 1); err != nil {
 				return 0, err
 			}
 			times = append(times, time.Since(start).Nanoseconds()*1000)

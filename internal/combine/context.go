@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// Detached is a context with a deadline of its own, no values and no parent: of a batch, or of a call that must not be
-// lost with its caller. Reading the clock and setting a timer cost more than a whole batch in memory, so both wait until
-// somebody asks for them: the limit counts from the first look, or the second at Err.
+// batchContext is the context of a batch: a deadline, no values, no parent. Reading the clock and setting a timer cost
+// more than a whole batch in memory, so both wait until run asks for them: the limit counts from the first look, or the
+// second at Err.
 //
 // It serves batch after batch until somebody asks for Done; everything derived from a context asks for Done. The mutex
 // keeps a run that breaks the rules, and holds on to ctx after its return, from being worse than late.
-type Detached struct {
-	limit time.Duration
+type batchContext struct {
+	max time.Duration // of any batch
 
 	mu       sync.Mutex
+	limit    time.Duration
 	asked    bool // for Err, once
 	ended    bool
 	latest   time.Time       // the latest deadline among the callers; zero if one of them has none
@@ -24,14 +25,18 @@ type Detached struct {
 	cancel   context.CancelFunc
 }
 
-func (c *Detached) begin(latest time.Time) {
+func (c *batchContext) begin(b bound) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked, c.ended, c.latest, c.deadline = false, false, latest, time.Time{}
+	c.asked, c.ended, c.latest, c.deadline = false, false, b.at, time.Time{}
+	c.limit = c.max
+	if b.in > 0 {
+		c.limit = min(c.max, b.in)
+	}
 }
 
 // end ends the batch and reports whether the context is used up.
-func (c *Detached) end() bool {
+func (c *batchContext) end() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
@@ -42,19 +47,19 @@ func (c *Detached) end() bool {
 	return true
 }
 
-func (c *Detached) Deadline() (time.Time, bool) {
+func (c *batchContext) Deadline() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.due(), true
 }
 
-func (c *Detached) Done() <-chan struct{} {
+func (c *batchContext) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.timer().Done()
 }
 
-func (c *Detached) Err() error {
+func (c *batchContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.timed == nil && !c.ended {
@@ -71,7 +76,7 @@ func (c *Detached) Err() error {
 
 // Value has no values of its own; it lets the context package find the timer, so that a derived context needs no
 // goroutine to watch this one.
-func (c *Detached) Value(key any) any {
+func (c *batchContext) Value(key any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.timed == nil {
@@ -80,7 +85,7 @@ func (c *Detached) Value(key any) any {
 	return c.timed.Value(key)
 }
 
-func (c *Detached) due() time.Time {
+func (c *batchContext) due() time.Time {
 	if c.deadline.IsZero() {
 		c.deadline = time.Now().Add(c.limit)
 		if !c.latest.IsZero() && c.latest.Before(c.deadline) {
@@ -90,7 +95,7 @@ func (c *Detached) due() time.Time {
 	return c.deadline
 }
 
-func (c *Detached) timer() context.Context {
+func (c *batchContext) timer() context.Context {
 	if c.timed == nil {
 		c.timed, c.cancel = context.WithDeadline(context.Background(), c.due())
 		if c.ended {
@@ -100,22 +105,31 @@ func (c *Detached) timer() context.Context {
 	return c.timed
 }
 
-// later returns the later of two deadlines. The zero time is no deadline, which is later than any.
-func later(a, b time.Time) time.Time {
+// bound is how long a caller waits at most: until an instant, or for a while. The zero bound is none.
+type bound struct {
+	at time.Time
+	in time.Duration
+}
+
+func boundOf(ctx context.Context) bound {
+	at, _ := ctx.Deadline()
+	return bound{at: at}
+}
+
+// later returns the bound that lasts longer. The clock is read only to compare an instant with a while.
+func (b bound) later(c bound) bound {
 	switch {
-	case a.IsZero() || b.IsZero():
-		return time.Time{}
-	case a.After(b):
-		return a
+	case b == bound{} || c == bound{}:
+		return bound{}
+	case b.in > 0 && c.in > 0:
+		return bound{in: max(b.in, c.in)}
+	case b.in > 0:
+		b = bound{at: time.Now().Add(b.in)}
+	case c.in > 0:
+		c = bound{at: time.Now().Add(c.in)}
 	}
-	return b
+	if b.at.After(c.at) {
+		return b
+	}
+	return c
 }
-
-// Start makes c live until Stop, for limit at most.
-func (c *Detached) Start(limit time.Duration) {
-	c.limit = limit
-	c.begin(time.Time{})
-}
-
-// Stop ends c.
-func (c *Detached) Stop() { c.end() }

@@ -88,7 +88,7 @@ func TestDo_LoneCallerIsNotHeldByADeadStore(t *testing.T) {
 	})
 }
 
-func TestBatchContext_IsDetachedFromTheCaller(t *testing.T) {
+func TestBatchContext_IsbatchContextFromTheCaller(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, 1))

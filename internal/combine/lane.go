@@ -19,7 +19,7 @@ type Lane[C any] struct {
 	queue queue[C]
 
 	// The rest belongs to the leader, who hands it on together with the lead.
-	ctx       *Detached
+	ctx       *batchContext
 	batch     []C
 	followers []*call[C] // all of the batch but the leader
 	gather    bool       // the next batch is worth waiting for company, see lead
@@ -42,8 +42,8 @@ func New[C any](max int, limit time.Duration, run func(ctx context.Context, batc
 		max:   max,
 		limit: limit,
 		run:   run,
-		calls: sync.Pool{New: func() any { return &call[C]{wake: make(chan outcome, 1)} }},
-		ctx:   &Detached{limit: limit},
+		calls: sync.Pool{New: func() any { return newCall[C]() }},
+		ctx:   &batchContext{max: limit},
 	}
 }
 
@@ -59,14 +59,41 @@ func (l *Lane[C]) Do(ctx context.Context, c C) error {
 	if err := ctx.Err(); err != nil {
 		return notStarted(err)
 	}
-	if w := l.enter(ctx, c); w != nil {
-		return l.await(ctx, w)
+	b := boundOf(ctx)
+	w := l.enter(c, b)
+	if w == nil {
+		return l.lead(ctx, c, b)
 	}
-	return l.lead(ctx, c)
+	var o outcome
+	select {
+	case o = <-w.wake:
+	case <-ctx.Done():
+		return l.leave(ctx, w, b, ctx.Err())
+	}
+	return l.follow(ctx, w, b, o)
+}
+
+// DoWithin is Do for a caller that must not be stopped by its context, but waits for limit at most: the command of a
+// caller that is gone. What Do says of the context's end holds for the limit's, as context.DeadlineExceeded.
+func (l *Lane[C]) DoWithin(limit time.Duration, c C) error {
+	ctx, b := context.Background(), bound{in: limit}
+	w := l.enter(c, b)
+	if w == nil {
+		return l.lead(ctx, c, b)
+	}
+	w.timer.Reset(limit)
+	defer w.timer.Stop()
+	var o outcome
+	select {
+	case o = <-w.wake:
+	case <-w.timer.C:
+		return l.leave(ctx, w, b, context.DeadlineExceeded)
+	}
+	return l.follow(ctx, w, b, o)
 }
 
 // enter makes the caller the leader, or gives it a place in the queue if there is one already.
-func (l *Lane[C]) enter(ctx context.Context, c C) *call[C] {
+func (l *Lane[C]) enter(c C, b bound) *call[C] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.led {
@@ -75,31 +102,36 @@ func (l *Lane[C]) enter(ctx context.Context, c C) *call[C] {
 	}
 	w := l.calls.Get().(*call[C])
 	w.command = c
-	w.deadline, _ = ctx.Deadline()
+	w.bound = b
 	l.queue.push(w)
 	return w
 }
 
-// await sees a queued call through to its end.
-func (l *Lane[C]) await(ctx context.Context, w *call[C]) error {
-	var o outcome
-	select {
-	case o = <-w.wake:
-	case <-ctx.Done():
-		if l.withdraw(w) {
-			l.recycle(w)
-			return notStarted(ctx.Err())
-		}
-		select {
-		case o = <-w.wake: // came in between: a true result says more than ErrStarted, and a lead must be handed on
-		default:
-			return started(ctx.Err()) // a leader still has w, so it is left to the garbage collector
-		}
+// leave ends the wait of a caller whose time is over.
+func (l *Lane[C]) leave(ctx context.Context, w *call[C], b bound, cause error) error {
+	if l.withdraw(w) {
+		l.recycle(w)
+		return notStarted(cause)
 	}
+	select {
+	case o := <-w.wake: // came in between: a true result says more than ErrStarted, and a lead must be handed on
+		if o.lead {
+			l.recycle(w)
+			l.handOn()
+			return notStarted(cause)
+		}
+		return l.follow(ctx, w, b, o)
+	default:
+		return started(cause) // a leader still has w, so it is left to the garbage collector
+	}
+}
+
+// follow takes the outcome of a wait.
+func (l *Lane[C]) follow(ctx context.Context, w *call[C], b bound, o outcome) error {
 	c := w.command
 	l.recycle(w)
 	if o.lead {
-		return l.lead(ctx, c)
+		return l.lead(ctx, c, b)
 	}
 	return o.err
 }
@@ -127,7 +159,7 @@ func (l *Lane[C]) recycle(w *call[C]) {
 // If the last batch had followers and waited for something, they are about to come again while this one would leave
 // without them; two passes of the scheduler let them join. With 64 callers and a disk flush per batch that makes batches
 // of 60 instead of 32. In memory the passes would cost more than they save.
-func (l *Lane[C]) lead(ctx context.Context, c C) error {
+func (l *Lane[C]) lead(ctx context.Context, c C, b bound) error {
 	if l.gather {
 		runtime.Gosched()
 		runtime.Gosched()
@@ -136,12 +168,11 @@ func (l *Lane[C]) lead(ctx context.Context, c C) error {
 		l.handOn()
 		return notStarted(err)
 	}
-	deadline, _ := ctx.Deadline()
-	return l.serve(l.take(c, deadline))
+	return l.serve(l.take(c, b))
 }
 
-// take puts c and the commands that wait into the batch. It returns the latest of their deadlines.
-func (l *Lane[C]) take(c C, deadline time.Time) time.Time {
+// take puts c and the commands that wait into the batch. It returns the bound that lasts longest.
+func (l *Lane[C]) take(c C, b bound) bound {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.batch = append(l.batch, c)
@@ -152,14 +183,14 @@ func (l *Lane[C]) take(c C, deadline time.Time) time.Time {
 		}
 		l.batch = append(l.batch, w.command)
 		l.followers = append(l.followers, w)
-		deadline = later(deadline, w.deadline)
+		b = b.later(w.bound)
 	}
-	return deadline
+	return b
 }
 
 // serve runs the batch.
-func (l *Lane[C]) serve(deadline time.Time) (err error) {
-	l.ctx.begin(deadline)
+func (l *Lane[C]) serve(b bound) (err error) {
+	l.ctx.begin(b)
 	err = ErrPanicked // stands if run does not return
 	defer func() { l.finish(err) }()
 	err = l.run(l.ctx, l.batch)
@@ -170,7 +201,7 @@ func (l *Lane[C]) serve(deadline time.Time) (err error) {
 func (l *Lane[C]) finish(err error) {
 	waited := l.ctx.end()
 	if waited {
-		l.ctx = &Detached{limit: l.limit}
+		l.ctx = &batchContext{max: l.limit}
 	}
 	l.gather = waited && len(l.followers) > 0
 	for _, w := range l.followers {

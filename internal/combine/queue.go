@@ -4,12 +4,19 @@ import "time"
 
 // call is the place of one caller who waits. It is used again once neither the caller nor a leader can touch it.
 type call[C any] struct {
-	command  C
-	deadline time.Time    // of the caller; zero for none
-	wake     chan outcome // with room for the one outcome, so that a leader never waits for a caller
+	command C
+	bound   bound
+	timer   *time.Timer  // of a caller without a context; stopped
+	wake    chan outcome // with room for the one outcome, so that a leader never waits for a caller
 
 	queued     bool // in the queue: not yet in a batch, not yet leader
 	prev, next *call[C]
+}
+
+func newCall[C any]() *call[C] {
+	w := &call[C]{wake: make(chan outcome, 1), timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
 }
 
 // outcome ends the wait of a call: its batch is done, or it is the leader now.

@@ -2,7 +2,6 @@ package spendlimittest
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -17,26 +16,30 @@ func (w *machine) actions() map[string]func(*rapid.T) {
 	}
 	often := func(n int, name string, draw func(*rapid.T) command) {
 		for i := range n {
-			all[fmt.Sprintf("%s%d", name, i)] = func(t *rapid.T) {
-				c := draw(t)
-				w.done = append(w.done, c)
-				w.run(t, c)
-			}
+			all[fmt.Sprintf("%s%d", name, i)] = func(t *rapid.T) { w.first(t, draw(t)) }
 		}
 	}
-	often(3, "SetLimit", w.setLimit)
+	onHold := func(n int, name string, draw func(*rapid.T) command) {
+		often(n, name, func(t *rapid.T) command {
+			if len(w.model.held()) == 0 && !w.sometimes(t, "without a live hold") {
+				return w.reserve(t)
+			}
+			return draw(t)
+		})
+	}
+	often(2, "SetLimit", w.setLimit)
 	often(1, "RemoveLimit", w.removeLimit)
 	often(6, "Reserve", w.reserve)
 	often(1, "Check", w.check)
-	often(2, "Dispatch", w.dispatch)
-	often(2, "Record", w.record)
-	often(3, "Settle", w.settle)
-	often(1, "Release", w.release)
-	often(1, "Close", w.closeHold)
-	often(1, "Extend", w.extend)
-	often(2, "Roll", w.roll)
-	often(1, "Grow", w.grow)
-	often(1, "Shrink", w.shrink)
+	onHold(2, "Dispatch", w.dispatch)
+	onHold(3, "Record", w.record)
+	onHold(3, "Settle", w.settle)
+	onHold(1, "Release", w.release)
+	onHold(1, "Close", w.closeHold)
+	onHold(1, "Extend", w.extend)
+	onHold(2, "Roll", w.roll)
+	onHold(2, "Grow", w.grow)
+	onHold(1, "Shrink", w.shrink)
 	often(1, "Charge", w.charge)
 	often(1, "Adjust", w.adjust)
 	often(1, "Sweep", w.sweep)
@@ -44,9 +47,18 @@ func (w *machine) actions() map[string]func(*rapid.T) {
 	return all
 }
 
+// first runs a new command.
+func (w *machine) first(t *rapid.T, c command) {
+	w.done = append(w.done, c)
+	w.run(t, c)
+}
+
 // advance moves the clock on: by a little, by a lot, or to where something changes.
 func (w *machine) advance(t *rapid.T) {
-	d := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour, 8 * 24 * time.Hour, 36 * 24 * time.Hour, 0, 0, 0, 0}).Draw(t, "by")
+	const day = 24 * time.Hour
+	d := rapid.SampledFrom([]time.Duration{
+		0, 0, 0, 0, 0, time.Microsecond, time.Second, time.Second, time.Minute, time.Hour, time.Hour, day, 8 * day, 36 * day,
+	}).Draw(t, "by")
 	if d == 0 {
 		d = rapid.SampledFrom(w.edges()).Draw(t, "to").Sub(w.clock)
 	}
@@ -100,14 +112,19 @@ func (w *machine) replay(t *rapid.T) {
 // The commands.
 
 func (w *machine) setLimit(t *rapid.T) command {
+	account, name := w.account(t), rapid.SampledFrom([]string{"l1", "l2", "l3", "l4"}).Draw(t, "limit")
+	return w.limitOf(t, account, name, w.expect(t, account, name))
+}
+
+func (w *machine) limitOf(t *rapid.T, account, name, expect string) command {
 	l := spendlimit.Limit{
-		Account:     w.account(t),
-		Name:        rapid.SampledFrom([]string{"l1", "l2", "l3", "l4"}).Draw(t, "limit"),
+		Account:     account,
+		Name:        name,
 		Kind:        rapid.SampledFrom([]spendlimit.Kind{spendlimit.Day, spendlimit.Day, spendlimit.Week, spendlimit.Month, spendlimit.AllTime}).Draw(t, "kind"),
 		WeekStart:   rapid.SampledFrom([]spendlimit.Weekday{spendlimit.Monday, spendlimit.Monday, spendlimit.Thursday}).Draw(t, "week start"),
 		Anchor:      rapid.SampledFrom([]int{0, 0, 1, 15}).Draw(t, "anchor"),
 		Zone:        rapid.SampledFrom([]string{"", "", "", "Asia/Shanghai", "America/New_York"}).Draw(t, "zone"),
-		Amount:      w.amount(t, "amount"),
+		Amount:      most - w.amount(t, "below most"),
 		CarryHolds:  w.sometimes(t, "carry holds"),
 		CarryUnused: w.mostly0(t, "carry unused"),
 	}
@@ -124,7 +141,6 @@ func (w *machine) setLimit(t *rapid.T) command {
 		in := rapid.SampledFrom([]time.Duration{time.Second, time.Hour, 36 * time.Hour}).Draw(t, "for")
 		l.Raise = spendlimit.Raise{By: 1 + w.amount(t, "raise"), Until: w.clock.Add(in)}
 	}
-	expect := w.expect(t, l.Account, l.Name)
 	if have := w.model.limit(l.Account, l.Name); have != nil && w.sometimes(t, "same calendar") {
 		old := w.model.version(have).cfg
 		l.Kind, l.WeekStart, l.Anchor, l.Zone = old.Kind, old.WeekStart, old.Anchor, old.Zone
@@ -237,9 +253,9 @@ func (w *machine) request(t *rapid.T) spendlimit.Request {
 	}
 	switch form := rapid.SampledFrom([]string{"exact", "exact", "min", "rest", "free"}).Draw(t, "form"); form {
 	case "exact":
-		r.Amount = 1 + w.amount(t, "amount")
+		r.Amount = w.some(t, "amount")
 	case "min":
-		r.Amount = 1 + w.amount(t, "amount")
+		r.Amount = w.some(t, "amount")
 		r.Min = spendlimit.Amount(rapid.IntRange(0, int(r.Amount)).Draw(t, "min"))
 	case "rest":
 		r.Rest, r.Min = true, w.mostly0(t, "min")
@@ -249,8 +265,8 @@ func (w *machine) request(t *rapid.T) spendlimit.Request {
 	}
 	if w.sometimes(t, "split") {
 		r.Split = spendlimit.Split{
-			Group: rapid.SampledFrom([]string{"g1", "g2", "g3"}).Draw(t, "group"),
-			Slots: rapid.SampledFrom([]int{3, 3, 3, 2, 1}).Draw(t, "slots"),
+			Group: rapid.SampledFrom([]string{"g1", "g1", "g2", "g3"}).Draw(t, "group"),
+			Slots: rapid.SampledFrom([]int{2, 2, 2, 2, 3, 1}).Draw(t, "slots"),
 		}
 	}
 	if w.sometimes(t, "labels") {
@@ -330,7 +346,7 @@ func (w *machine) extension(e spendlimit.Extension) command {
 }
 
 func (w *machine) grow(t *rapid.T) command {
-	g := spendlimit.Growth{Hold: w.hold(t), ID: w.id(t), By: 1 + w.amount(t, "by")}
+	g := spendlimit.Growth{Hold: w.hold(t), ID: w.id(t), By: w.some(t, "by")}
 	g.Min = spendlimit.Amount(rapid.IntRange(0, int(g.By)).Draw(t, "min"))
 	return command{
 		text:   fmt.Sprintf("Grow %+v", g),
@@ -362,7 +378,7 @@ func (w *machine) charge(t *rapid.T) command {
 }
 
 func (w *machine) adjust(t *rapid.T) command {
-	a := spendlimit.Adjustment{ID: w.id(t), By: 1 + w.amount(t, "by"), Reason: "bill"}
+	a := spendlimit.Adjustment{ID: w.id(t), By: w.some(t, "by"), Reason: "bill"}
 	if rapid.Bool().Draw(t, "down") {
 		a.By = -a.By
 	}
@@ -428,34 +444,34 @@ func (w *machine) accounts(t *rapid.T) []string {
 	return rapid.SampledFrom([][]string{{"a"}, {"a"}, {"b"}, {"c"}, {"a", "b"}, {"c", "b"}, {"a", "b", "c"}}).Draw(t, "accounts")
 }
 
-// hold draws a key: mostly of one of the last live holds.
+// hold draws a key: mostly of a live hold, else of one of the last.
 func (w *machine) hold(t *rapid.T) string {
 	const few = 8
-	var keys []string
-	for i, h := range slices.Backward(w.model.facts.holds) {
-		if len(w.model.facts.holds)-i > few {
-			break
-		}
+	keys := []string{"missing"}
+	live := w.model.held()
+	if len(live) > 0 && rapid.IntRange(0, 4).Draw(t, "not live") < 4 {
+		return rapid.SampledFrom(live[max(0, len(live)-few):]).Draw(t, "hold").req.Key
+	}
+	for _, h := range w.model.facts.holds[max(0, len(w.model.facts.holds)-few):] {
 		keys = append(keys, h.req.Key)
-		if w.model.state(h).Live() {
-			keys = append(keys, h.req.Key, h.req.Key, h.req.Key)
-		}
 	}
-	if len(keys) == 0 || rapid.IntRange(0, 49).Draw(t, "missing") == 0 {
-		return "missing"
-	}
-	return rapid.SampledFrom(keys).Draw(t, "hold")
+	return rapid.SampledFrom(keys).Draw(t, "key")
 }
 
 // id draws a usage id that is rather new.
 func (w *machine) id(t *rapid.T) string {
-	return fmt.Sprintf("u%02d", len(w.done)/4+rapid.IntRange(0, 3).Draw(t, "id"))
+	return fmt.Sprintf("u%03d", len(w.done)+rapid.IntRange(0, 9).Draw(t, "id"))
 }
 
 const most = 20
 
 func (w *machine) amount(t *rapid.T, name string) spendlimit.Amount {
 	return spendlimit.Amount(rapid.IntRange(0, most).Draw(t, name))
+}
+
+// some is an amount above 0: often a small one.
+func (w *machine) some(t *rapid.T, name string) spendlimit.Amount {
+	return 1 + spendlimit.Amount(rapid.IntRange(0, rapid.SampledFrom([]int{4, 4, most}).Draw(t, "up to")).Draw(t, name))
 }
 
 func (w *machine) mostly0(t *rapid.T, name string) spendlimit.Amount {
@@ -467,7 +483,7 @@ func (w *machine) sometimes(t *rapid.T, name string) bool {
 }
 
 func (w *machine) ttl(t *rapid.T) time.Duration {
-	return rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute, 24 * time.Hour, 24 * time.Hour}).Draw(t, "ttl")
+	return rapid.SampledFrom([]time.Duration{24 * time.Hour, 0, time.Second, time.Minute, 24 * time.Hour, 24 * time.Hour}).Draw(t, "ttl")
 }
 
 // at draws an instant for a cost without a hold: now, or some time ago.
@@ -482,7 +498,7 @@ func (w *machine) at(t *rapid.T) time.Time {
 func (w *machine) cost(t *rapid.T, forms ...CostForm) Cost {
 	c := Cost{Form: rapid.SampledFrom(forms).Draw(t, "cost"), Source: rapid.SampledFrom([]spendlimit.Source{spendlimit.Computed, spendlimit.Reported}).Draw(t, "source")}
 	if c.Form == KnownCost {
-		c.Amount = w.amount(t, "cost amount")
+		c.Amount = w.some(t, "cost amount") - 1
 		c.Metered = int64(rapid.IntRange(0, 1).Draw(t, "metered"))
 		c.ZeroPrice = w.sometimes(t, "zero price")
 	}

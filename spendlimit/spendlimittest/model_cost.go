@@ -502,35 +502,35 @@ func (m *Model) overdue(clock int64) (keys []string) {
 // which keys are known (R76).
 func (m *Model) Prune(clock time.Time, account string, before time.Time) error {
 	const youngest = 35 * 24 * time.Hour
+	had := m.facts
 	return m.step(clock, []string{account}, nil, func() (bool, error) {
 		if before.After(utcMicro(m.now).Add(-youngest)) {
 			return false, badInput("before", "too young")
 		}
-		keep := false
 		for _, e := range m.Entries(account, 0) {
 			if !e.At.Before(before) {
 				break
 			}
 			m.facts.pruned = append(m.facts.pruned, prunedFact{account, e.Seq, m.now})
-			keep = true
 		}
-		for _, h := range m.facts.holds {
-			if m.find(h.req.Key) == h && slices.Contains(payersOf(h), account) && m.done(h, before.UnixMicro()) {
-				m.facts.forgotten = append(m.facts.forgotten, h)
-				keep = true
-			}
-		}
-		return keep, nil
+		pruned := len(m.facts.pruned) > len(had.pruned)
+		lapsed := len(m.facts.states) > len(had.states)
+		return m.forget(account, before.UnixMicro()) || pruned || lapsed, nil
 	})
 }
 
-// done tells whether h ended before an instant and nothing is to come: no live child, no cost without a price.
-func (m *Model) done(h *modelHold, before int64) bool {
-	unpriced := 0
-	for _, d := range m.facts.holds {
-		if slices.Contains(chainOf(d), h) {
-			unpriced += m.unpricedOf(d)
+// forget forgets holds that ended before an instant, have no cost without a price, and are no remembered hold's parent.
+func (m *Model) forget(account string, before int64) (some bool) {
+	known := func(h *modelHold) bool { return !slices.Contains(m.facts.forgotten, h) }
+	for again := true; again; some = some || again {
+		again = false
+		for _, h := range m.facts.holds {
+			parent := slices.ContainsFunc(m.facts.holds, func(c *modelHold) bool { return c.parent == h && known(c) })
+			if known(h) && !parent && slices.Contains(payersOf(h), account) && !m.state(h).Live() && m.change(h).ended < before && m.unpricedOf(h) == 0 {
+				m.facts.forgotten = append(m.facts.forgotten, h)
+				again = true
+			}
 		}
 	}
-	return !m.state(h).Live() && m.change(h).ended < before && m.children(h) == 0 && unpriced == 0
+	return some
 }

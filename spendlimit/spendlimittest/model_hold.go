@@ -87,11 +87,9 @@ func ttlMicros(d time.Duration) int64 { return cmp.Or(d, 10*time.Minute).Microse
 // content is what a key stands for.
 func contentOf(h *modelHold) string {
 	r := h.req
-	parent := ""
+	parent := r.Parent
 	if h.parent != nil {
 		parent = h.parent.req.Key
-	} else {
-		parent = r.Parent
 	}
 	return fmt.Sprintf("%q %q %d %d %t %t %v %d %v %q",
 		h.accounts, parent, r.Amount, r.Min, r.Rest, r.Free, r.Split, h.ttl, r.Labels, r.Price)

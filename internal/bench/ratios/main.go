@@ -1,5 +1,5 @@
-// Command ratios measures pairs of Reserve and Settle against each other and against bare twins, all in one process and
-// interleaved, and says which figures are within their bars. It fails when a floor is missed.
+// Command ratios measures pairs of Reserve and Settle against each other and against bare twins, in one process and by
+// turns, and says which figures are within their bars. It fails when a floor is missed.
 package main
 
 import (
@@ -14,9 +14,9 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 5, "how often each series is measured; the medians count")
+	rounds := flag.Int("rounds", 5, "how often each figure is measured on fresh stores; the medians count")
 	flag.Parse()
-	missed, err := run(context.Background(), max(*rounds, 1), os.Stdout, os.Stderr)
+	missed, err := run(context.Background(), figures(), max(*rounds, 1), os.Stdout, os.Stderr)
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "ratios:", err)
@@ -26,53 +26,72 @@ func main() {
 	}
 }
 
-// series is one thing to measure. Its result is the cost of a pair; the unit is the series' own.
-type series struct {
-	name    string
-	measure func(context.Context) (int64, error)
-}
-
-// figure is the ratio of two series, with the floor that it must not be above and the target that it should reach; no
-// floor means that it is only reported.
+// figure is a ratio to measure, with the floor that it must not be above and the target that it should reach. Without a
+// floor it is only reported.
 type figure struct {
 	name          string
-	series, per   string
+	subject, per  prepare
 	floor, target float64
 }
 
-func run(ctx context.Context, rounds int, out, progress io.Writer) (missed bool, err error) {
-	results := map[string][]int64{}
-	order := all()
+// prepare makes everything anew for turns measurements.
+type prepare func(ctx context.Context, turns int) (trial, error)
+
+// trial measures once, and returns a cost; the unit is its own. It is called with 0, 1, 2 … below turns.
+type trial func(ctx context.Context, turn int) (int64, error)
+
+// turns is how often the two sides of a figure take turns in a round: often, so that both see the same machine.
+const turns = 5
+
+func run(ctx context.Context, list []figure, rounds int, out, progress io.Writer) (missed bool, err error) {
+	ratios := make([][]float64, len(list))
 	for round := range rounds {
 		fmt.Fprintf(progress, "round %d of %d\n", round+1, rounds)
-		for _, s := range order {
-			runtime.GC()
-			cost, err := s.measure(ctx)
+		for i, f := range list {
+			some, err := f.measure(ctx)
 			if err != nil {
-				return false, fmt.Errorf("%s: %w", s.name, err)
+				return false, fmt.Errorf("%s: %w", f.name, err)
 			}
-			results[s.name] = append(results[s.name], cost)
+			ratios[i] = append(ratios[i], some...)
 		}
-		slices.Reverse(order) // so that what comes later in a round is not always the same
 	}
-	for _, f := range figures() {
-		ratio := medianRatio(results[f.series], results[f.per])
-		line, ok := f.verdict(ratio)
+	for i, f := range list {
+		line, ok := f.verdict(median(ratios[i]))
 		fmt.Fprintln(out, line)
 		missed = missed || !ok
 	}
 	return missed, nil
 }
 
-// medianRatio is the median of the ratios of each round.
-func medianRatio(a, b []int64) float64 {
-	ratios := make([]float64, len(a))
-	for i := range a {
-		ratios[i] = float64(a[i]) / float64(b[i])
+// measure returns the ratio of each turn.
+func (f figure) measure(ctx context.Context) ([]float64, error) {
+	subject, err := f.subject(ctx, turns)
+	if err != nil {
+		return nil, err
 	}
-	slices.Sort(ratios)
-	n := len(ratios)
-	return (ratios[(n-1)/2] + ratios[n/2]) / 2
+	per, err := f.per(ctx, turns)
+	if err != nil {
+		return nil, err
+	}
+	var ratios []float64
+	for turn := range turns {
+		var cost [2]int64
+		for i := range cost {
+			side := (i + turn) % 2 // so that none is always the first
+			runtime.GC()           // nor pays for the other's garbage
+			if cost[side], err = [2]trial{subject, per}[side](ctx, turn); err != nil {
+				return nil, err
+			}
+		}
+		ratios = append(ratios, float64(cost[0])/float64(cost[1]))
+	}
+	return ratios, nil
+}
+
+func median(list []float64) float64 {
+	list = slices.Sorted(slices.Values(list))
+	n := len(list)
+	return (list[(n-1)/2] + list[n/2]) / 2
 }
 
 func (f figure) verdict(ratio float64) (line string, ok bool) {
