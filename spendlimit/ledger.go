@@ -290,9 +290,12 @@ func (l *Ledger) Reserve(ctx context.Context, r Request) (*Hold, error) {
 		err = l.do(ctx, c)
 	}
 	if err != nil {
+		l.reserves.put(c, err)
 		return nil, wrap("reserve", l.hint(ctx, r.Split.Group, err))
 	}
-	return l.handle(c), nil
+	h := l.handle(c)
+	l.reserves.put(c, nil)
+	return h, nil
 }
 
 // handle makes the caller's hold of a granted request.

@@ -391,6 +391,12 @@ func TestR10_DefaultsAreWrittenOnce(t *testing.T) {
 		t.Errorf("the limit came back: %+v", d)
 	}
 	f.mustDeny(spendlimit.Request{Key: "l", Accounts: names("stranger"), Amount: 1})
+
+	plain, err := spendlimit.New(f.store, spendlimit.Config{Unit: spendlimit.USD})
+	f.ok(err)
+	_, err = plain.Charge(f.ctx, spendlimit.Expense{ID: "c", Accounts: names("known"), Cost: total("1")})
+	f.ok(err)
+	f.mustDeny(spendlimit.Request{Key: "l", Accounts: names("known"), Amount: 1}) // not its first touch
 	if got := f.kinds("acme"); got != "limit reserve release limit" {
 		t.Errorf("entries: %s", got)
 	}

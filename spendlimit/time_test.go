@@ -388,7 +388,7 @@ func TestR33_ExpiryActsOnItsOwn(t *testing.T) {
 			f.mustDispatch("sent")
 			f.clock.Advance(time.Minute)
 			f.wantBalance("acme", "day", "S 0, H 10, A 0")
-			f.clock.Advance(step)
+			f.clock.Advance(time.Hour)
 			see(f)
 			if ended, err := f.Hold(f.ctx, "open"); err != nil || !ended.EndedAt.Equal(noon.Add(time.Minute+step)) {
 				t.Errorf("ended %+v, %v", ended, err)

@@ -20,9 +20,9 @@ import (
 )
 
 // CheckModel runs random commands on a ledger over a new store and on a [Model], and compares after every command: the answer,
-// all balances, all holds, the journal, and the invariants I1 to I8 and I10. The flags of package rapid say how many and how
-// long; a failure is shrunk, printed and replayed by its seed.
-func CheckModel(t *testing.T, open func(clock func() time.Time) spendlimit.Store) {
+// all balances, all holds, the journal, and the invariants I1 to I8 and I10. It returns how many commands it ran. The flags of
+// package rapid say how many runs there are and how long each is; a failure is shrunk, printed and replayed by its seed.
+func CheckModel(t *testing.T, open func(clock func() time.Time) spendlimit.Store) (commands int) {
 	t.Helper()
 	rapid.Check(t, func(t *rapid.T) {
 		w := newMachine(t, open)
@@ -30,7 +30,9 @@ func CheckModel(t *testing.T, open func(clock func() time.Time) spendlimit.Store
 			w.first(t, w.limitOf(t, a, "l1", ""))
 		}
 		t.Repeat(w.actions())
+		commands += w.ran
 	})
+	return commands
 }
 
 // machine is a small world, where few names and amounts meet often.
@@ -43,6 +45,7 @@ type machine struct {
 
 	prints map[string]string // model's fingerprint of a limit → the ledger's
 	done   []command
+	ran    int
 	keys   int // handed out
 	was    world
 	direct map[string]spendlimit.Amount // charged and adjusted, by account
@@ -97,6 +100,7 @@ func newMachine(t *rapid.T, open func(clock func() time.Time) spendlimit.Store) 
 // run gives a command to both and compares.
 func (w *machine) run(t *rapid.T, c command) {
 	t.Logf("%s %s", w.clock.Format("2006-01-02T15:04:05.000000"), c.text)
+	w.ran++
 	got, err := c.ledger(w)
 	want, wantErr := c.model(w)
 	if diff := different(w.fault(wantErr), w.fault(err)); diff != "" {

@@ -1,13 +1,19 @@
 package spendlimittest_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/stint-go/stint/adapters/memory"
 	"github.com/stint-go/stint/spendlimit"
 	"github.com/stint-go/stint/spendlimit/spendlimittest"
 )
+
+type opener = func(clock func() time.Time) spendlimit.Store
 
 func onMemory(clock func() time.Time) spendlimit.Store {
 	return memory.New(&memory.Options{Clock: clock}).Spend()
@@ -15,12 +21,145 @@ func onMemory(clock func() time.Time) spendlimit.Store {
 
 func onStrict(clock func() time.Time) spendlimit.Store { return spendlimittest.NewStrict(clock) }
 
-func TestModelOnMemory(t *testing.T) {
+// Each command is followed by a comparison of everything, with I2 in it. The clock steps back and forth between them (T34).
+func TestT11_TenThousandRandomCommands(t *testing.T) {
 	t.Parallel()
-	spendlimittest.CheckModel(t, onMemory)
+	for ran := 0; ran < 10_000; {
+		n := spendlimittest.CheckModel(t, onMemory)
+		if n == 0 {
+			t.Fatal("no commands")
+		}
+		ran += n
+	}
 }
 
 func TestModelOnStrict(t *testing.T) {
 	t.Parallel()
 	spendlimittest.CheckModel(t, onStrict)
+}
+
+// T69: A holds 2.50 of 10, records 2 and settles at 2 to 4 while B asks for the rest, uses it all and settles. However their
+// calls are mixed, B gets 7.50 while A holds, and exactly what A has left over afterwards.
+func TestT69_RestBetweenRecordAndSettle(t *testing.T) {
+	t.Parallel()
+	for _, cost := range []string{"2", "2.5", "4"} {
+		for _, order := range mixes("", 3, 3) {
+			t.Run(cost+" "+order, func(t *testing.T) {
+				t.Parallel()
+				for name, open := range map[string]opener{"memory": onMemory, "strict": onStrict} {
+					restInterleaved(t, name, open, order, spendlimit.USD.MustParse(cost))
+				}
+			})
+		}
+	}
+}
+
+// mixes lists all orders of a calls of A and b calls of B.
+func mixes(done string, a, b int) (all []string) {
+	if a+b == 0 {
+		return []string{done}
+	}
+	if a > 0 {
+		all = mixes(done+"A", a-1, b)
+	}
+	if b > 0 {
+		all = append(all, mixes(done+"B", a, b-1)...)
+	}
+	return all
+}
+
+func restInterleaved(t *testing.T, name string, open opener, order string, cost spendlimit.Amount) {
+	ctx, usd := t.Context(), spendlimit.USD.MustParse
+	led, err := spendlimit.New(open(time.Now), spendlimit.Config{Unit: spendlimit.USD})
+	must(t, err)
+	must2(led.SetLimit(ctx, spendlimit.Limit{Account: "acme", Name: "total", Kind: spendlimit.AllTime, Amount: usd("10")}, ""))(t)
+	must2(led.Reserve(ctx, spendlimit.Request{Key: "A", Accounts: []string{"acme"}, Amount: usd("2.5")}))(t)
+
+	free, granted := usd("7.5"), spendlimit.Amount(0)
+	calls := map[rune][]func(){
+		'A': {
+			func() { must(t, led.Dispatch(ctx, "A")) },
+			func() { must2(led.Record(ctx, spendlimit.Usage{Hold: "A", ID: "call", Cost: spendlimit.Total(usd("2"))}))(t) },
+			func() {
+				must2(led.Settle(ctx, "A", spendlimit.Total(cost)))(t)
+				free = usd("10") - cost
+			},
+		},
+		'B': {
+			func() {
+				h, err := led.Reserve(ctx, spendlimit.Request{Key: "B", Accounts: []string{"acme"}, Rest: true})
+				must(t, err)
+				if granted = h.Granted; granted != free {
+					t.Errorf("%s: B got %s, free were %s", name, spendlimit.USD.Format(granted), spendlimit.USD.Format(free))
+				}
+			},
+			func() { must(t, led.Dispatch(ctx, "B")) },
+			func() { must2(led.Settle(ctx, "B", spendlimit.Total(granted)))(t) },
+		},
+	}
+	for _, who := range order {
+		calls[who][0]()
+		calls[who] = calls[who][1:]
+	}
+	for b, err := range led.Balances(ctx, "acme", time.Time{}) {
+		must(t, err)
+		if b.Spent != cost+granted || b.Held != 0 || b.Overrun != max(0, b.Spent-b.InForce) {
+			t.Errorf("%s: in the end %+v", name, b)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must2 is must for calls with an answer.
+func must2[T any](_ T, err error) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Helper()
+		must(t, err)
+	}
+}
+
+// I9: members of one group who come alone, in any order, share evenly and use all up.
+func TestI9_EvenSplit(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		room := spendlimit.Amount(rapid.Int64Range(1, 1_000_000).Draw(t, "room"))
+		slots := rapid.IntRange(1, 20).Draw(t, "slots")
+		room = max(room, spendlimit.Amount(slots)) // nobody is granted nothing
+		led, err := spendlimit.New(onMemory(time.Now), spendlimit.Config{Unit: spendlimit.Requests})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := led.SetLimit(t.Context(), spendlimit.Limit{Account: "a", Name: "l", Kind: spendlimit.AllTime, Amount: room}, ""); err != nil {
+			t.Fatal(err)
+		}
+		var parts []spendlimit.Amount
+		var sum spendlimit.Amount
+		for _, key := range rapid.Permutation(keysOf(slots)).Draw(t, "order") {
+			h, err := led.Reserve(t.Context(), spendlimit.Request{
+				Key: key, Accounts: []string{"a"}, Split: spendlimit.Split{Group: "g", Slots: slots},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, h.Granted)
+			sum += h.Granted
+		}
+		if sum != room || slices.Max(parts)-slices.Min(parts) > 1 {
+			t.Fatalf("%d over %d: %v", room, slots, parts)
+		}
+	})
+}
+
+func keysOf(n int) []string {
+	var keys []string
+	for i := range n {
+		keys = append(keys, fmt.Sprint("k", i))
+	}
+	return keys
 }
