@@ -453,6 +453,17 @@ func TestBadInput_LimitsOfAnAccount(t *testing.T) {
 	f.limit(daily("10"))
 }
 
+func TestBadInput_LimitOption(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.unchanged(func() {
+		for _, opt := range []spendlimit.LimitOption{0, spendlimit.Backfill + 1} {
+			_, err := f.SetLimit(f.ctx, daily("10"), "", opt)
+			f.wantInvalid(err, "LimitOption")
+		}
+	})
+}
+
 func TestBadInput_BackfillOfARow(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -662,6 +673,58 @@ func TestBadInput_Overflow(t *testing.T) {
 	}
 }
 
+// What was carried in belongs to an older version of the limit, so the sum with a new amount may not fit.
+func TestBadInput_OverflowOfTheLimitInForce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	l := daily("1")
+	l.Amount, l.CarryUnused = 1<<62, 1<<62-1
+	state := f.limit(l)
+	f.clock.Set(d2)
+	f.mustReserve(req("k", "1"))
+	l.Amount, l.CarryUnused = math.MaxInt64, 0
+	f.unchanged(func() {
+		_, err := f.SetLimit(f.ctx, l, state.Fingerprint)
+		f.wantErr(err, spendlimit.ErrOverflow)
+	})
+}
+
+// limit + overrun + cut may be more than int64 holds; each alone is right.
+func TestI4_SumsBeyondInt64(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	state := f.limit(forever("0"))
+	_, err := f.Charge(f.ctx, spendlimit.Expense{ID: "c", Accounts: names("acme"), Cost: spendlimit.Total(math.MaxInt64)})
+	f.ok(err)
+	l := forever("0")
+	l.Amount = math.MaxInt64
+	state = f.change(l, state.Fingerprint)
+	f.verify()
+	_, err = f.Adjust(f.ctx, spendlimit.Adjustment{ID: "a", Account: "acme", By: -math.MaxInt64, Reason: "bill"})
+	f.ok(err)
+	l.Thresholds = []spendlimit.Threshold{{Percent: 100}}
+	f.change(l, state.Fingerprint)
+	if b := f.balance("acme", "all"); b.Cut != 0 || b.Available != math.MaxInt64 {
+		t.Errorf("got cut %d, available %d", b.Cut, b.Available)
+	}
+}
+
+// The largest amount is an amount like any other, wanted exactly or found as the rest.
+func TestR12_LargestAmount(t *testing.T) {
+	t.Parallel()
+	l := forever("0")
+	l.Amount = math.MaxInt64
+	for _, r := range []spendlimit.Request{{Amount: math.MaxInt64}, {Rest: true}} {
+		f := newFixture(t)
+		f.limit(l)
+		r.Key, r.Accounts = "k", names("acme")
+		if h := f.mustReserve(r); h.Granted != math.MaxInt64 {
+			t.Errorf("granted %d", h.Granted)
+		}
+		f.mustDeny(req("b", "0.000000001"))
+	}
+}
+
 func TestBadInput_AnotherUnit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -765,19 +828,23 @@ func TestBadInput_Config(t *testing.T) {
 	f.wantInvalid(err, "Unit.Code")
 	_, err = spendlimit.New(store, spendlimit.Config{Unit: spendlimit.Unit{Code: "x", Scale: 13}})
 	f.wantInvalid(err, "Unit.Scale")
+	_, err = spendlimit.New(store, spendlimit.Config{Unit: spendlimit.USD, NoLimit: spendlimit.Allow + 1})
+	f.wantInvalid(err, "Config.NoLimit")
 }
 
 // Bad defaults of an account are an error of whoever touches it, and leave nothing.
 func TestBadInput_Defaults(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, spendlimit.Config{Defaults: func(account string) []spendlimit.Limit {
-		return []spendlimit.Limit{{Name: "day", Kind: spendlimit.Day, Amount: usd("5")}, {Name: "bad"}}
-	}})
-	f.unchanged(func() {
-		_, err := f.Reserve(f.ctx, req("k", "1"))
-		f.wantInvalid(err, "Kind")
-	})
-	if got := fmt.Sprint(f.entryCount("acme")); got != "0" {
-		t.Errorf("%s entries", got)
+	for field, second := range map[string]spendlimit.Limit{"Kind": {Name: "bad"}, "Defaults": daily("6")} {
+		f := newFixture(t, spendlimit.Config{Defaults: func(account string) []spendlimit.Limit {
+			return []spendlimit.Limit{daily("5"), second}
+		}})
+		f.unchanged(func() {
+			_, err := f.Reserve(f.ctx, req("k", "1"))
+			f.wantInvalid(err, field)
+		})
+		if got := fmt.Sprint(f.entryCount("acme")); got != "0" {
+			t.Errorf("%s entries", got)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package spendlimit_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stint-go/stint/spendlimit"
@@ -614,6 +616,62 @@ func TestR61_EventsAfterTheCommit(t *testing.T) {
 	f.mustDeny(req("k", "1"))
 	if x, o := f.heard(spendlimit.EventCrossed), f.heard(spendlimit.EventOverrun); x != 1 || o != 1 {
 		t.Errorf("%d crossings and %d overruns, want 1 each", x, o)
+	}
+}
+
+// An observer may call the ledger, whoever it is that tells it.
+func TestR61_ObserversMayCall(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		on  spendlimit.EventKind
+		run func(f *fixture)
+	}{
+		"of a caller who has left": {spendlimit.EventCrossed, func(f *fixture) {
+			g := newGate(f)
+			f.background(f.Reserve, req("first", "1"))
+			leads := f.background(f.Reserve, req("leads", "1"))
+			left := f.background(f.Reserve, req("left", "5"))
+			g.open <- struct{}{}
+			synctest.Wait()
+			left.cancel()
+			f.wantFailed(left, spendlimit.ErrUncertain)
+			close(g.open)
+			f.wantServed(leads, 0)
+		}},
+		"of more lapses than one step takes": {spendlimit.EventLapsed, func(f *fixture) {
+			for i := range spendlimit.MaxDue + 1 {
+				f.mustReserve(spendlimit.Request{Key: keyN("k", i), Accounts: names("acme"), Amount: 1, TTL: time.Minute})
+			}
+			time.Sleep(2 * time.Minute)
+			f.mustReserve(req("after", "1"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var f *fixture
+			calls := 0
+			observe := func(e spendlimit.Event) {
+				if e.Kind != test.on || calls > 0 {
+					return
+				}
+				calls++
+				ctx, cancel := context.WithTimeout(f.ctx, time.Second)
+				defer cancel()
+				if _, err := f.Charge(ctx, spendlimit.Expense{ID: "c", Accounts: names("other"), Cost: total("1")}); err != nil {
+					t.Errorf("charge: %v", err)
+				}
+			}
+			bubble(t, spendlimit.Config{Observer: observe}, func(t *testing.T, inside *fixture) {
+				f = inside
+				l := daily("10")
+				l.Thresholds = []spendlimit.Threshold{{Percent: 50}}
+				f.limit(l)
+				test.run(f)
+			})
+			if calls != 1 {
+				t.Errorf("%d calls, want 1", calls)
+			}
+		})
 	}
 }
 

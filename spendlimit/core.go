@@ -90,6 +90,9 @@ func (s *step) account(name string) (*AccountRow, error) {
 			if err := l.validate(); err != nil {
 				return nil, err
 			}
+			if a.limit(l.Name) != nil {
+				return nil, invalid("Defaults", "limit %q twice", l.Name)
+			}
 			if _, err := s.createLimit(a, l.normal()); err != nil {
 				return nil, err
 			}
@@ -469,7 +472,7 @@ func (s *step) apply(d *delta, b *booking) error {
 	p := d.period
 	s.endRaise(p, b.at)
 	s.w.editPeriod(p)
-	before := max(0, p.Spent+p.Held-p.Lim)
+	before := p.over()
 	p.Spent = s.add(p.Spent, d.spent)
 	p.Held = s.add(p.Held, d.held)
 	p.Assumed = s.add(p.Assumed, d.assumed)
@@ -592,10 +595,14 @@ func (s *step) endRaise(p *PeriodRow, at int64) {
 }
 
 // recut sets the cut after the limit in force has changed (I4).
-func (p *PeriodRow) recut() { p.Cut = max(0, p.Spent+p.Held-p.Lim-p.Overrun) }
+func (p *PeriodRow) recut() { p.Cut = max(0, p.over()-p.Overrun) }
+
+// over is what is in use beyond the limit in force.
+func (p *PeriodRow) over() Amount { return max(0, p.Spent+p.Held-p.Lim) }
 
 // period returns the row of the period of l that contains at, and makes it if there is none (R8).
 func (s *step) period(l *LimitRow, at int64) (*PeriodRow, error) {
+	at = inCalendar(at)
 	i := l.before(at)
 	if i >= 0 && at < l.Periods[i].End {
 		p := l.Periods[i]
@@ -651,7 +658,9 @@ func (s *step) newPeriod(l *LimitRow, i int, at int64) (*PeriodRow, error) {
 		name = label(l.zone, start)
 	}
 	p := &PeriodRow{Limit: l, Start: start, End: end, Label: name, mark: s.w.mark}
-	p.setForce(&l.Limit, s.now)
+	if err := p.setForce(&l.Limit, s.now); err != nil {
+		return nil, err
+	}
 	s.w.editLimit(l)
 	if i+1 == len(l.Periods) {
 		l.Periods = append(l.Periods, p)
@@ -663,14 +672,15 @@ func (s *step) newPeriod(l *LimitRow, i int, at int64) (*PeriodRow, error) {
 }
 
 // setForce puts the limit in force at now, or at the instant of the period next to it, into p.
-func (p *PeriodRow) setForce(l *Limit, now int64) {
+func (p *PeriodRow) setForce(l *Limit, now int64) error {
 	p.Mode = l.Mode
-	p.Lim = l.Amount + p.CarryIn - p.CarryOut
 	p.Raise, p.RaiseUS = 0, 0
 	if until := micros(l.Raise.Until); l.Raise.By > 0 && min(max(now, p.Start), p.End-1) < until {
 		p.Raise, p.RaiseUS = l.Raise.By, until
-		p.Lim += p.Raise
 	}
+	lim, err := (l.Amount + p.Raise).Add(p.CarryIn - p.CarryOut) // what was carried in belongs to an older version of l
+	p.Lim = lim
+	return err
 }
 
 // carry moves unused room of the period directly before p into p: +x here, −x there (R60).
@@ -730,5 +740,15 @@ func endOf(p *PeriodRow) time.Time {
 	return timeOf(p.End)
 }
 
-func micros(t time.Time) int64  { return t.UnixMicro() }
+// micros takes an instant outside the calendar as the nearest one inside: beyond, UnixMicro is not defined everywhere.
+func micros(t time.Time) int64 {
+	switch {
+	case t.Before(timeOf(minInstant)):
+		return minInstant
+	case t.After(timeOf(maxInstant)):
+		return maxInstant
+	}
+	return t.UnixMicro()
+}
+
 func timeOf(us int64) time.Time { return time.UnixMicro(us).UTC() }

@@ -127,10 +127,13 @@ func (s *step) changeLimit(row *LimitRow, l Limit) error {
 	row.Limit = l
 	row.Rev++
 	row.Print = l.fingerprint(row.Gen, row.Rev)
-	if i := row.before(s.now); i >= 0 && s.now < row.Periods[i].End {
+	at := inCalendar(s.now)
+	if i := row.before(at); i >= 0 && at < row.Periods[i].End {
 		p := row.Periods[i]
 		s.w.editPeriod(p)
-		p.setForce(&row.Limit, s.now)
+		if err := p.setForce(&row.Limit, s.now); err != nil {
+			return err
+		}
 		p.recut()
 		s.fire(p)
 	}

@@ -86,7 +86,7 @@ func (s *step) decide(a ask) (verdict, error) {
 	if room < a.need {
 		return verdict{}, s.denied(a, cut)
 	}
-	if room == MaxAmount && a.want == MaxAmount {
+	if a.want == MaxAmount && a.need < MaxAmount && tightest < 0 && a.parent == nil {
 		return verdict{}, invalid("Rest", "no hard limit and no parent bounds it")
 	}
 	return verdict{grant: room, binding: cut}, nil
@@ -510,7 +510,7 @@ func (c *reserve) grant(s *step, parent *HoldRow, accounts []*AccountRow, lines 
 		s.w.editHold(parent)
 		h.Depth = parent.Depth + 1
 		parent.Own -= v.grant
-		parent.Carved += v.grant
+		parent.Carved = s.add(parent.Carved, v.grant)
 		parent.Children++
 	}
 	if len(accounts) > 0 {

@@ -101,8 +101,8 @@ func (c *verify) periods(a *AccountRow, rows fullRows) {
 		}{{"spent", p.Spent}, {"held", p.Held}, {"overrun", p.Overrun}, {"cut", p.Cut}, {"assumed", p.Assumed}} {
 			c.atLeast0(n.name, p.subject(), n.amount)
 		}
-		if most := p.Lim + p.Overrun + p.Cut; p.Mode == Hard && p.Spent+p.Held > most {
-			c.check("spent + held ≤ limit + overrun + cut", p.subject(), int64(p.Spent+p.Held), int64(most))
+		if p.Mode == Hard && p.over()-p.Overrun > p.Cut { // the sum of the right side may not fit
+			c.check("spent + held ≤ limit + overrun + cut", p.subject(), int64(p.Spent+p.Held), int64(p.Lim+p.Overrun+p.Cut))
 		}
 	}
 	for _, l := range a.Limits {

@@ -27,7 +27,7 @@ type Config struct {
 	// Defaults gives an account its limits when it is first touched. It must be pure: the same answer each time.
 	Defaults func(account string) []Limit
 	// Observer hears of thresholds, overruns, lapses and anomalies after they are committed. It is called on the
-	// goroutine of a caller, maybe on several at once, and should return fast.
+	// goroutine of a caller, maybe on several at once, and should return fast. It may call the ledger.
 	Observer func(Event)
 	// Patience is the time after which a ReserveWait that waits for holds is no longer passed by a Reserve; 0 is 5 s.
 	Patience time.Duration
@@ -78,6 +78,9 @@ func New(store Store, cfg Config) (*Ledger, error) {
 	if err == nil {
 		err = cfg.Unit.validate()
 	}
+	if err == nil && cfg.NoLimit > Allow {
+		err = invalid("Config.NoLimit", "unknown")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("spendlimit: new: %w", err)
 	}
@@ -100,6 +103,8 @@ type call struct {
 	freed  []string
 	// Whoever comes second, the leader after the commit or a caller that leaves early, delivers the events.
 	handed atomic.Bool
+	// Of a leader: whose events it delivers when it has left the lane, where an observer may call the ledger again.
+	later []*call
 }
 
 func (k *call) base() *call { return k }
@@ -116,6 +121,9 @@ func (l *Ledger) do(ctx context.Context, c command) error {
 // outcome is the answer to a command that went through the lane; cause says why its caller left early, if it did.
 func (l *Ledger) outcome(c command, err, cause error) error {
 	k := c.base()
+	for _, other := range k.later {
+		l.deliver(other)
+	}
 	switch {
 	case err == nil:
 		l.deliver(k)
@@ -169,9 +177,11 @@ func (l *Ledger) look(ctx context.Context, c command) error {
 			}
 			return decided
 		}
-		if err := l.sweepFor(ctx, n); err != nil {
+		lapsed, err := l.sweepFor(ctx, n)
+		if err != nil {
 			return err
 		}
+		l.deliver(lapsed)
 	}
 }
 
@@ -211,9 +221,12 @@ func (l *Ledger) runBatch(ctx context.Context, commands []command) error {
 	for _, c := range commands {
 		c.need(&b.need)
 	}
+	leader := commands[0].base()
 	err := l.store.Step(ctx, b.need, b.judge)
 	for errors.Is(err, errMoreDue) {
-		if err = l.sweepFor(ctx, b.need); err == nil {
+		var lapsed *call
+		if lapsed, err = l.sweepFor(ctx, b.need); err == nil {
+			leader.later = append(leader.later, lapsed)
 			err = l.store.Step(ctx, b.need, b.judge)
 		}
 	}
@@ -222,7 +235,7 @@ func (l *Ledger) runBatch(ctx context.Context, commands []command) error {
 	}
 	for _, c := range commands {
 		if k := c.base(); k.handed.Swap(true) {
-			l.deliver(k)
+			leader.later = append(leader.later, k)
 		}
 	}
 	return nil
@@ -244,8 +257,8 @@ func (b *batch) run(now int64, w *Work) error {
 	return nil
 }
 
-// sweepFor ends lapsed holds on the accounts of a step that has too many of them.
-func (l *Ledger) sweepFor(ctx context.Context, n Need) error {
+// sweepFor ends lapsed holds on the accounts of a step that has too many of them. The caller delivers what it returns.
+func (l *Ledger) sweepFor(ctx context.Context, n Need) (*call, error) {
 	c := &sweep{accounts: n.Accounts, keys: n.Holds, max: MaxDue}
 	need := Need{Ledger: n.Ledger, Accounts: n.Accounts, Holds: n.Holds}
 	err := l.store.Step(ctx, need, func(now int64, w *Work) error {
@@ -256,10 +269,7 @@ func (l *Ledger) sweepFor(ctx context.Context, n Need) error {
 		c.events, c.freed = s.events, append(c.freed[:0], s.freed...)
 		return c.err
 	})
-	if err == nil {
-		l.deliver(&c.call)
-	}
-	return err
+	return &c.call, err
 }
 
 // deliver tells the observer and the waiters what a command has changed.
@@ -280,8 +290,8 @@ func wrap(op string, err error) error {
 	return fmt.Errorf("spendlimit: %s: %w", op, err)
 }
 
-// Reserve sets money aside, or refuses with a [DeniedError]. The hold is granted in full by every limit of every account
-// and by the parent, or not at all. A retry with the same key and content returns the same hold, Replayed; a hold that has
+// Reserve sets money aside, or refuses with a [DeniedError]. What is granted is granted by every limit of every account
+// and by the parent, or by none. A retry with the same key and content returns the same hold, Replayed; a hold that has
 // ended is an [EndedError] and a nil hold.
 func (l *Ledger) Reserve(ctx context.Context, r Request) (*Hold, error) {
 	c, err := l.newReserve(r)
@@ -487,6 +497,9 @@ func (l *Ledger) Adjust(ctx context.Context, a Adjustment) (Receipt, error) {
 func (l *Ledger) SetLimit(ctx context.Context, limit Limit, expect string, opts ...LimitOption) (LimitState, error) {
 	c := &setLimit{expect: expect, backfill: slices.Contains(opts, Backfill)}
 	err := limit.validate()
+	if slices.ContainsFunc(opts, func(o LimitOption) bool { return o != Backfill }) {
+		err = invalid("LimitOption", "unknown")
+	}
 	if err == nil {
 		c.limit = limit.normal()
 		err = l.do(ctx, c)
@@ -734,12 +747,15 @@ func labelMap(list []Label) map[string]string {
 	return m
 }
 
-// instantOf turns the zero time into 0, which is now.
+// instantOf turns the zero time into 0, which is now. The instant 0 itself becomes 1: no period ends between them.
 func instantOf(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return micros(t)
+	if us := micros(t); us != 0 {
+		return us
+	}
+	return 1
 }
 
 const defaultTTL = 10 * time.Minute

@@ -15,6 +15,9 @@ const (
 	maxInstant int64 = 253_402_300_799_000_000 // 9999-12-31T23:59:59Z; as the end of a period: it never ends
 )
 
+// inCalendar returns at, or the nearest instant that a period contains.
+func inCalendar(at int64) int64 { return min(max(at, minInstant), maxInstant-1) }
+
 // Kind is the length of a limit's period. The zero Kind is invalid.
 type Kind uint8
 
@@ -151,7 +154,7 @@ func (c Calendar) period(loc *time.Location, at int64) (start, end int64, name s
 	if c.Kind == AllTime { // R5
 		return minInstant, maxInstant, "total"
 	}
-	at = min(max(at, minInstant), maxInstant-1)
+	at = inCalendar(at)
 	y, m, d := dayOf(loc, at)
 	months, days := 0, 1 // the period's length; R2
 	switch c.Kind {

@@ -714,3 +714,41 @@ func TestR39_CarryHolds(t *testing.T) {
 	f.mustReserve(req("new", "10"))
 	f.wantBalance("acme", "day", "S 0, H 10, A 0")
 }
+
+// A clock outside the years 1 to 9999 stays in the calendar's first or last period, which is one row: else each hold
+// would find a new one.
+func TestR8_ClockOutsideTheCalendar(t *testing.T) {
+	t.Parallel()
+	for _, year := range []int{-5000, 0, 10000, 200000} {
+		f := newFixture(t)
+		f.clock.Set(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+		state := f.limit(daily("10"))
+		f.limit(forever("20"))
+		f.mustReserve(req("a", "10"))
+		f.mustDeny(req("b", "10"))
+		f.wantBalance("acme", "day", "S 0, H 10, A 0")
+		f.change(daily("25"), state.Fingerprint) // acts on the period of the hold
+		f.mustReserve(req("c", "10"))
+		f.mustDeny(req("d", "5")) // by the total
+		f.wantBalance("acme", "day", "S 0, H 20, A 5")
+	}
+}
+
+// At counts in the period that contains it, at the edges of the calendar and at the instant 0 too.
+func TestR49_EdgesOfAt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.limit(daily("10"))
+	charge := func(id string, at time.Time) error {
+		_, err := f.Charge(f.ctx, spendlimit.Expense{ID: id, Accounts: names("acme"), Cost: total("1"), At: at})
+		return err
+	}
+	year := func(n int) time.Time { return time.Date(n, 1, 1, 0, 0, 0, 0, time.UTC) }
+	f.ok(charge("before", year(-3)))
+	f.ok(charge("before too", year(0)))
+	f.wantBalanceAt("acme", "day", year(-1), "S 2, H 0, A 8")
+	f.ok(charge("zero", time.Unix(0, 0)))
+	f.wantBalanceAt("acme", "day", at("1970-01-01T12:00:00Z"), "S 1, H 0, A 9")
+	f.wantBalance("acme", "day", "S 0, H 0, A 10")
+	f.unchanged(func() { f.wantErr(charge("future", year(300_000)), spendlimit.ErrInvalid) })
+}

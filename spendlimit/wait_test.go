@@ -524,11 +524,11 @@ func TestR69_Polls(t *testing.T) {
 	got := polls(t, random.Uint64, time.Minute)
 	backoff, low, high := 100*time.Millisecond, false, false
 	for _, gap := range got {
-		factor := float32(gap) / float32(backoff)
-		if factor < 0.5 || factor >= 1.5 {
+		percent := 100 * gap / backoff
+		if percent < 50 || percent >= 150 {
 			t.Errorf("polled after %v, want 0.5 to 1.5 times %v", gap, backoff)
 		}
-		low, high = low || factor < 0.8, high || factor > 1.2
+		low, high = low || percent < 80, high || percent > 120
 		backoff = min(2*backoff, 2*time.Second)
 	}
 	if len(got) < 20 || !low || !high {

@@ -82,10 +82,10 @@ func (l *Lane[C]) DoWithin(limit time.Duration, c C) error {
 		return l.lead(ctx, c, b)
 	}
 	w.timer.Reset(limit)
-	defer w.timer.Stop()
 	var o outcome
 	select {
 	case o = <-w.wake:
+		w.timer.Stop() // now: follow gives w, and with it the timer, to others
 	case <-w.timer.C:
 		return l.leave(ctx, w, b, context.DeadlineExceeded)
 	}

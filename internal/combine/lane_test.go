@@ -431,3 +431,33 @@ func TestErrors_AreApart(t *testing.T) {
 		}
 	}
 }
+
+// The timer of a call that was used again belongs to its new caller: the old one, who leads in the meantime, must not
+// stop it.
+func TestDoWithin_TimerOfACallThatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	const rounds = 20 // a pool may hand out a fresh call instead, and with the race detector often does
+	for range rounds {
+		inBubble(t, 1, func(t *testing.T, s *stage) {
+			within := func() *caller {
+				c := &caller{command: command{id: len(s.callers)}, cancel: func() {}}
+				s.callers = append(s.callers, c)
+				go func() {
+					c.err = s.lane.DoWithin(5*time.Second, &c.command)
+					c.returned = true
+				}()
+				synctest.Wait()
+				return c
+			}
+			s.calls(1)
+			within()
+			s.calls(1)
+			s.finish(nil) // the second leads now, its call is free
+			last := within()
+			s.finish(nil) // the second returns, the third leads
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			mustReturn(t, last, combine.ErrNotStarted, context.DeadlineExceeded)
+		})
+	}
+}

@@ -14,8 +14,8 @@ import (
 
 // Dump writes down every row that a store has of a ledger's accounts: limits of all generations that have periods, periods,
 // holds, usages and entries, each with all its columns, one a line, in a fixed order. Two stores, or two moments, with the
-// same rows give the same text. It reads what is stored: holds that are due and unswept are shown as live. It looks twice,
-// so nobody should write meanwhile.
+// same rows give the same text. It reads what is stored: holds that are due and unswept are shown as live. An account
+// without an entry is no more than a lock, and is left out. It looks twice, so nobody should write meanwhile.
 func Dump(ctx context.Context, s spendlimit.Store, ledger string, accounts ...string) (string, error) {
 	d := dumper{lines: map[string]string{}}
 	n := spendlimit.Need{Ledger: ledger, ReadOnly: true, Accounts: accounts, All: accounts}
@@ -71,7 +71,7 @@ func (d *dumper) ledger(l *spendlimit.LedgerRow) {
 }
 
 func (d *dumper) account(a *spendlimit.AccountRow) {
-	if a == nil {
+	if a == nil || a.Seq == 0 {
 		return
 	}
 	d.lines["account "+a.Name] = columns(*a)
@@ -154,6 +154,10 @@ func columns(row any) string {
 		value := v.Field(i)
 		if f.Type.Kind() == reflect.Slice && value.Len() == 0 {
 			continue // stores may give an empty list back as nil
+		}
+		if f.Type.Kind() == reflect.Array {
+			fmt.Fprintf(&b, " %s=%x", f.Name, value.Interface())
+			continue
 		}
 		fmt.Fprintf(&b, " %s=%+v", f.Name, value.Interface())
 	}

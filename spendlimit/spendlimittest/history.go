@@ -253,7 +253,7 @@ func (m *Model) explains(q historyAsk, a historyAnswer) (bool, *Model) {
 // fork is a model of its own with the same past.
 func (m *Model) fork() *Model {
 	f := m.facts
-	return &Model{cfg: m.cfg, zones: m.zones, facts: modelFacts{
+	return &Model{cfg: m.cfg, zones: m.zones, days: m.days, facts: modelFacts{
 		limits: slices.Clip(f.limits), versions: slices.Clip(f.versions), periods: slices.Clip(f.periods), forms: slices.Clip(f.forms),
 		cuts: slices.Clip(f.cuts), carries: slices.Clip(f.carries), fired: slices.Clip(f.fired),
 		holds: slices.Clip(f.holds), states: slices.Clip(f.states), expiries: slices.Clip(f.expiries), rooms: slices.Clip(f.rooms),

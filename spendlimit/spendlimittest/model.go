@@ -25,6 +25,7 @@ type Model struct {
 	cfg   spendlimit.Config
 	facts modelFacts
 	zones map[string]*time.Location
+	days  map[localDay]int64
 
 	// Of the running command.
 	now     int64
@@ -33,7 +34,7 @@ type Model struct {
 
 // NewModel returns the model of a new ledger. It heeds the config's NoLimit and Defaults.
 func NewModel(cfg spendlimit.Config) *Model {
-	return &Model{cfg: cfg, zones: map[string]*time.Location{}}
+	return &Model{cfg: cfg, zones: map[string]*time.Location{}, days: map[localDay]int64{}}
 }
 
 // facts only ever grow at their ends, so an older value of this struct is an older state.
@@ -497,12 +498,21 @@ func (m *Model) journal(account string) []spendlimit.Entry {
 	return out
 }
 
-func (m *Model) seq(account string) int64 { return int64(len(m.journal(account))) }
+func (m *Model) seq(account string) (n int64) {
+	for i := range m.facts.entries {
+		if m.facts.entries[i].Account == account {
+			n++
+		}
+	}
+	return n
+}
 
 // last is when the account was last written.
 func (m *Model) last(account string) (at int64) {
-	if j := m.journal(account); len(j) > 0 {
-		at = j[len(j)-1].At.UnixMicro()
+	for i := range m.facts.entries {
+		if e := &m.facts.entries[i]; e.Account == account {
+			at = e.At.UnixMicro()
+		}
 	}
 	for _, p := range m.facts.pruned {
 		if p.account == account {

@@ -414,9 +414,8 @@ func (m *Model) bounds(c spendlimit.Calendar, at int64) (start, end int64) {
 	if c.Kind == spendlimit.AllTime {
 		return beginning, never
 	}
-	loc := m.zone(c.Zone)
-	today := dateOf(loc, at)
-	for firstInstant(loc, today.AddDate(0, 0, 1)) <= at { // hours that were put back before midnight
+	today := m.dateOf(c.Zone, at)
+	for m.firstInstant(c.Zone, today.AddDate(0, 0, 1)) <= at { // hours that were put back before midnight
 		today = today.AddDate(0, 0, 1)
 	}
 	first, next := today, today.AddDate(0, 0, 1)
@@ -432,22 +431,32 @@ func (m *Model) bounds(c spendlimit.Calendar, at int64) (start, end int64) {
 		}
 		next = first.AddDate(0, 1, 0)
 	}
-	return firstInstant(loc, first), firstInstant(loc, next)
+	return m.firstInstant(c.Zone, first), m.firstInstant(c.Zone, next)
 }
 
 // dateOf returns the local date of an instant, as a midnight in UTC.
-func dateOf(loc *time.Location, at int64) time.Time {
-	y, mo, d := time.UnixMicro(at).In(loc).Date()
+func (m *Model) dateOf(zone string, at int64) time.Time {
+	y, mo, d := time.UnixMicro(at).In(m.zone(zone)).Date()
 	return time.Date(y, mo, d, 0, 0, 0, 0, time.UTC)
 }
 
-// firstInstant returns the first quarter of an hour whose local date is date or later. Clocks have changed on quarters
-// since 2012.
-func firstInstant(loc *time.Location, date time.Time) int64 {
+type localDay struct {
+	zone string
+	date time.Time
+}
+
+// firstInstant returns the first quarter of an hour whose local date is date or later. Since 2012 clocks have changed on
+// quarters only.
+func (m *Model) firstInstant(zone string, date time.Time) int64 {
 	const farthest = 15 * time.Hour // no zone is farther from UTC
-	for t := date.Add(-farthest); ; t = t.Add(15 * time.Minute) {
-		if !dateOf(loc, t.UnixMicro()).Before(date) {
-			return t.UnixMicro()
-		}
+	day := localDay{zone, date}
+	if at, ok := m.days[day]; ok {
+		return at
 	}
+	t := date.Add(-farthest)
+	for m.dateOf(zone, t.UnixMicro()).Before(date) {
+		t = t.Add(15 * time.Minute)
+	}
+	m.days[day] = t.UnixMicro()
+	return t.UnixMicro()
 }

@@ -79,7 +79,9 @@ func restInterleaved(t *testing.T, name string, open opener, order string, cost 
 	calls := map[rune][]func(){
 		'A': {
 			func() { must(t, led.Dispatch(ctx, "A")) },
-			func() { must2(led.Record(ctx, spendlimit.Usage{Hold: "A", ID: "call", Cost: spendlimit.Total(usd("2"))}))(t) },
+			func() {
+				must2(led.Record(ctx, spendlimit.Usage{Hold: "A", ID: "call", Cost: spendlimit.Total(usd("2"))}))(t)
+			},
 			func() {
 				must2(led.Settle(ctx, "A", spendlimit.Total(cost)))(t)
 				free = usd("10") - cost

@@ -43,8 +43,10 @@ func newSession(s spendlimit.Store, cfg spendlimit.Config, clock *testClock) (*s
 	return &session{led: led, clock: clock, prints: map[*spendlimit.Limit]string{}}, err
 }
 
-// do runs one op and writes its answer down.
-func (s *session) do(ctx context.Context, o *op) string { return answer(o.run(ctx, s)) }
+// do runs one op, and writes down what was called and answered.
+func (s *session) do(ctx context.Context, o *op) string {
+	return o.text + " -> " + answer(o.run(ctx, s))
+}
 
 // play runs a script one by one.
 func (sc *script) play(ctx context.Context, s spendlimit.Store, clock *testClock) ([]string, error) {
@@ -54,7 +56,7 @@ func (sc *script) play(ctx context.Context, s spendlimit.Store, clock *testClock
 	}
 	var answers []string
 	for _, o := range sc.ops {
-		answers = append(answers, o.text+" -> "+run.do(ctx, o))
+		answers = append(answers, run.do(ctx, o))
 	}
 	return answers, nil
 }

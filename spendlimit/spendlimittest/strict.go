@@ -336,6 +336,11 @@ func (s *strictStep) write(c *spendlimit.Changes) error {
 	if err := s.check(c); err != nil {
 		return fmt.Errorf("%w: strict store: %w", spendlimit.ErrUnavailable, err)
 	}
+	s.put(c)
+	return nil
+}
+
+func (s *strictStep) put(c *spendlimit.Changes) {
 	if c.NewLedger != nil {
 		s.unit = &c.NewLedger.Unit
 	}
@@ -360,7 +365,6 @@ func (s *strictStep) write(c *spendlimit.Changes) error {
 	for _, h := range c.Pruned {
 		s.forget(h.Key)
 	}
-	return nil
 }
 
 // check finds what a database would refuse, and what would be lost between two steps at once (C2).

@@ -14,9 +14,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -247,6 +249,26 @@ func together(n int, call func(i int) error) []error {
 	close(start)
 	done.Wait()
 	return errs
+}
+
+// gathered runs n calls of one process at once, so that they share a batch: the first one's step waits until the others
+// stand behind it, as far as that can be seen.
+func (e *env) gathered(n int, call func(led *spendlimit.Ledger, i int) error) []error {
+	e.Helper()
+	var here atomic.Int32
+	led := e.on(&spy{e.store, func(ctx context.Context, need spendlimit.Need, f stepFunc) error {
+		for int(here.Load()) < n {
+			runtime.Gosched()
+		}
+		for range 100 {
+			runtime.Gosched()
+		}
+		return e.store.Step(ctx, need, f)
+	}}, spendlimit.Config{})
+	return together(n, func(i int) error {
+		here.Add(1)
+		return call(led, i)
+	})
 }
 
 // tally counts errors by the first of the kinds that they are. Anything else fails the case.
