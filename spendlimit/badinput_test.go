@@ -709,6 +709,21 @@ func TestI4_SumsBeyondInt64(t *testing.T) {
 	}
 }
 
+// The parts of a hold, and what its children have, must fit one amount together: all of it may come back to its own room.
+func TestR37_GrowBeyondInt64(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, spendlimit.Config{NoLimit: spendlimit.Allow})
+	f.mustReserve(spendlimit.Request{Key: "k", Accounts: names("acme"), Amount: math.MaxInt64})
+	f.mustReserve(spendlimit.Request{Key: "child", Parent: "k", Amount: math.MaxInt64 - 1})
+	f.limit(daily("10")) // from now on another part
+	f.unchanged(func() {
+		_, err := f.Grow(f.ctx, spendlimit.Growth{Hold: "k", ID: "g", By: usd("1")})
+		f.wantErr(err, spendlimit.ErrOverflow)
+	})
+	f.mustRelease("child")
+	f.wantHold("k", "open, granted 9223372036.854775807, own 9223372036.854775807")
+}
+
 // The largest amount is an amount like any other, wanted exactly or found as the rest.
 func TestR12_LargestAmount(t *testing.T) {
 	t.Parallel()

@@ -115,10 +115,11 @@ func (s *step) ready(names []string) ([]*AccountRow, error) {
 	return s.rows, s.lapseDue(s.rows)
 }
 
-// readyHold returns a hold after every hold on its accounts that is due has lapsed.
+// readyHold returns a hold after every hold on its accounts that is due has lapsed. One that an earlier command of the
+// step has pruned is gone already: what was written on it now could never be corrected.
 func (s *step) readyHold(key string) (*HoldRow, error) {
 	h := s.w.holds.get(key)
-	if h == nil {
+	if h == nil || slices.Contains(s.w.seen.Pruned, h) {
 		return nil, ErrNotFound
 	}
 	return h, s.lapseDue(s.accountsOf(h))
@@ -725,7 +726,7 @@ func (s *step) balance(p *PeriodRow) Balance {
 	return b
 }
 
-// Instants at the edges of a Total period are shown as the zero time.
+// Instants at the edges of an AllTime period are shown as the zero time.
 func startOf(p *PeriodRow) time.Time {
 	if p.Start == minInstant {
 		return time.Time{}

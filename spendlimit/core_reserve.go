@@ -633,6 +633,10 @@ func (c *growth) take(s *step, h *HoldRow, lines []line, grant Amount) {
 		p := s.partOn(h, lines)
 		p.Left = s.add(p.Left, grant)
 		s.postPart(h, p, delta{held: grant})
+		var left Amount
+		for i := range h.parts() {
+			left = s.add(left, h.part(i).Left) // all of it may come back to h.Own
+		}
 	}
 }
 

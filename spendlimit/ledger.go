@@ -25,6 +25,7 @@ type Config struct {
 	// Allow such an account is counted but bounds nothing.
 	NoLimit Policy
 	// Defaults gives an account its limits when it is first touched. It must be pure: the same answer each time.
+	// It is called inside a step, so it must not call the ledger.
 	Defaults func(account string) []Limit
 	// Observer hears of thresholds, overruns, lapses and anomalies after they are committed. It is called on the
 	// goroutine of a caller, maybe on several at once, and should return fast. It may call the ledger.

@@ -187,7 +187,7 @@ type Balance struct {
 	Limit       string // its name
 	Kind        Kind
 	Period      string    // label: local date of the period's first day
-	Start, End  time.Time // [Start, End); the zero time where a Total has neither
+	Start, End  time.Time // [Start, End); the zero time where an AllTime limit has neither
 	InForce     Amount    // the limit, with raise and carried room
 	Spent       Amount    // true cost, and cost counted without knowledge
 	Held        Amount    // set aside by live holds

@@ -270,6 +270,31 @@ func TestR76_InOneBatch(t *testing.T) {
 	})
 }
 
+// A cost that comes in the batch that prunes its hold comes too late, as it would in the next one.
+func TestR76_LateInTheBatchThatPrunes(t *testing.T) {
+	t.Parallel()
+	bubble(t, spendlimit.Config{}, func(t *testing.T, f *fixture) {
+		f.limit(forever("10"))
+		f.mustReserve(req("old", "5"))
+		time.Sleep(40 * 24 * time.Hour)
+		f.mustReserve(req("first", "1")) // ends the old one
+		g := newGate(f)
+		leads := f.background(f.Reserve, req("leads", "1"))
+		pruned := f.background(func(ctx context.Context, _ spendlimit.Request) (*spendlimit.Hold, error) {
+			return nil, f.Prune(ctx, "acme", time.Now().AddDate(0, 0, -36))
+		}, spendlimit.Request{})
+		late := f.background(func(ctx context.Context, _ spendlimit.Request) (*spendlimit.Hold, error) {
+			_, err := f.Settle(ctx, "old", spendlimit.Unknown("no answer"))
+			return nil, err
+		}, spendlimit.Request{})
+		close(g.open)
+		f.wantServed(leads, 0)
+		f.wantServed(pruned, 0)
+		f.wantFailed(late, spendlimit.ErrNotFound)
+		f.wantBalance("acme", "all", "S 0, H 2, A 8")
+	})
+}
+
 func (f *fixture) entryCount(account string) int {
 	f.Helper()
 	n, err := length(f.Entries(f.ctx, account, 0))

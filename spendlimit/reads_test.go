@@ -468,7 +468,7 @@ func TestR64_R65_R66_RefusalsSayWhatHelps(t *testing.T) { // R17, too
 			kid := child("kid", "P", "6")
 			kid.TTL = 30 * time.Minute
 			f.mustReserve(kid)
-		}, child("k", "P", "5"), "parent by parent P; exhausted ; holds; 1h0m0.000001s"},
+		}, child("k", "P", "5"), "parent by parent P; exhausted ; holds; 30m0.000001s"},
 		"the parent is too small": {func(f *fixture) {
 			f.limit(daily("100"))
 			hold(f, "P", "10", time.Hour)

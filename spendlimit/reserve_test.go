@@ -176,6 +176,36 @@ func TestT45_RetryAfterSecondHold(t *testing.T) {
 	f.mustReserve(req("k", "6"))
 }
 
+func TestR66_RetryAfterInsideAParent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.limit(daily("10"))
+	r := req("p", "10")
+	r.TTL = time.Hour
+	f.mustReserve(r)
+	child := func(key, parent, amount string, ttl time.Duration) spendlimit.Request {
+		return spendlimit.Request{Key: key, Parent: parent, Amount: usd(amount), TTL: ttl}
+	}
+	f.mustReserve(child("a", "p", "4", 3*time.Minute))
+	f.mustReserve(child("below a", "a", "1", time.Minute)) // a inherits it first
+	f.mustReserve(child("b", "p", "2", 2*time.Minute))
+	f.mustReserve(child("sent", "p", "4", time.Minute))
+	f.mustDispatch("sent")
+	for _, test := range []struct {
+		amount string
+		after  time.Duration
+	}{{"2", 2 * time.Minute}, {"6", 3 * time.Minute}, {"7", time.Hour}} {
+		d := f.mustDeny(child("k", "p", test.amount, time.Minute))
+		if want := test.after + time.Microsecond; d.Reason != spendlimit.ReasonParent || d.RetryAfter != want {
+			t.Errorf("%s: %+v, want RetryAfter %v", test.amount, d, want)
+		}
+	}
+	f.clock.Advance(3 * time.Minute)
+	f.mustDeny(child("k", "p", "6", time.Minute))
+	f.clock.Advance(time.Microsecond)
+	f.mustReserve(child("k", "p", "6", time.Minute))
+}
+
 func TestR11_AllOrNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

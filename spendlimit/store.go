@@ -237,7 +237,7 @@ type UsageRow struct {
 	Content  [32]byte // digest of what the id stands for
 	Cost     Amount   // so far
 	Unpriced bool
-	Receipt  Receipt // the first answer
+	Receipt  Receipt // the answer to the call that last changed it
 	mark     uint64
 }
 

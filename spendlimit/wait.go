@@ -284,6 +284,7 @@ func (c *retry) need(n *Need) {
 	}
 	if c.denied.Reason == ReasonParent {
 		n.Holds = append(n.Holds, c.denied.Parent)
+		n.Trees = append(n.Trees, c.denied.Parent)
 	}
 }
 
@@ -304,7 +305,7 @@ func (c *retry) apply(s *step) (bool, error) {
 		c.after = max(c.after, c.one(s, b))
 	}
 	if h := s.w.holds.get(c.denied.Parent); h != nil && c.denied.Reason == ReasonParent && h.State.Live() {
-		c.after = max(c.after, durationOf(h.ExpiresUS+1-s.now))
+		c.after = max(c.after, c.inside(s, h))
 	}
 	if c.after == 0 {
 		c.after = fallbackRetry
@@ -346,6 +347,24 @@ func (c *retry) one(s *step, b Balance) time.Duration {
 		return durationOf(lastDispatched + 1 - s.now)
 	}
 	return 0
+}
+
+// inside is the first instant at which lapsing open holds below a parent give enough back to it; else its own end.
+func (c *retry) inside(s *step, parent *HoldRow) time.Duration {
+	below := slices.Clone(s.w.trees[parent.Key])
+	slices.SortFunc(below, byExpiry)
+	inherited := map[*HoldRow]Amount{}
+	for _, h := range below {
+		if h.State != Open || h.ExpiresUS > parent.ExpiresUS {
+			continue
+		}
+		_, heir := h.lapsesInto(Balance{})
+		inherited[heir] += h.Own + inherited[h]
+		if heir == parent && parent.Own+inherited[parent] >= c.denied.Min {
+			return durationOf(h.ExpiresUS + 1 - s.now)
+		}
+	}
+	return durationOf(parent.ExpiresUS + 1 - s.now)
 }
 
 // lapsesInto tells how much of h's room can come back to the limit of b when h lapses, and which ancestor is alive then

@@ -4,7 +4,8 @@ import "slices"
 
 // Work is the closed set of rows of one step. An adapter fills it with the Add methods, hands it to the step's
 // function, and then writes Changes (or, where the rows themselves are the store, calls Revert when the step
-// failed). A Work may be used again after Reset. Not safe for concurrent use.
+// failed). A Work may be used again after Reset. A row that was given to one Work, or a copy of it, must not be given to
+// another: rows bear the marks of their Work. Not safe for concurrent use.
 type Work struct {
 	ledger   *LedgerRow
 	accounts index[string, *AccountRow]

@@ -241,6 +241,9 @@ func flawedStores() []flawed {
 		{"inherited due holds left out", "C1_Due", &broken{load: accountFlaw(func(_ *strictStep, a *spendlimit.AccountRow) {
 			a.Due = slices.DeleteFunc(a.Due, func(h *spendlimit.HoldRow) bool { return !slices.Contains(h.Accounts, a) })
 		})}},
+		{"due holds don't raise now", "C1_DueRaisesNow", &broken{load: func(s *strictStep) {
+			s.now = noon.Add(5 * time.Minute).UnixMicro()
+		}}},
 		{"more due not said", "C1_DueAtMost1000", &broken{load: accountFlaw(func(_ *strictStep, a *spendlimit.AccountRow) { a.More = false })}},
 		{"inherited members left out", "C1_Groups", &broken{load: accountFlaw(func(s *strictStep, a *spendlimit.AccountRow) {
 			for _, g := range s.need.Groups {

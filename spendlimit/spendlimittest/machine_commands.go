@@ -12,7 +12,7 @@ import (
 // actions are the random commands, by name. What is drawn more often stands here more than once.
 func (w *machine) actions() map[string]func(*rapid.T) {
 	all := map[string]func(*rapid.T){
-		"Advance": w.advance, "StepBack": w.stepBack, "Replay": w.replay,
+		"Advance0": w.advance, "Advance1": w.advance, "StepBack": w.stepBack, "Replay0": w.replay, "Replay1": w.replay,
 	}
 	often := func(n int, name string, draw func(*rapid.T) command) {
 		for i := range n {
@@ -121,7 +121,11 @@ func (w *machine) replay(t *rapid.T) {
 	if len(w.done) == 0 {
 		t.Skip("nothing to replay")
 	}
-	w.run(t, rapid.SampledFrom(w.done).Draw(t, "command"))
+	recent := w.done
+	if rapid.Bool().Draw(t, "recent") {
+		recent = recent[max(0, len(recent)-8):]
+	}
+	w.run(t, recent[rapid.IntRange(0, len(recent)-1).Draw(t, "command")])
 }
 
 // The commands.
@@ -257,7 +261,7 @@ func (w *machine) request(t *rapid.T) spendlimit.Request {
 	if rapid.IntRange(0, 9).Draw(t, "old key") == 0 {
 		r.Key = w.hold(t)
 	}
-	if rapid.IntRange(0, 2).Draw(t, "child") == 0 {
+	if rapid.IntRange(0, 2).Draw(t, "child") == 0 && (len(w.model.held()) > 0 || w.sometimes(t, "no parent")) {
 		r.Parent = w.hold(t)
 		r.Accounts = rapid.SampledFrom([][]string{nil, nil, {"a"}, {"b"}, {"c"}, {"b", "c"}}).Draw(t, "accounts")
 	} else {
@@ -281,7 +285,10 @@ func (w *machine) request(t *rapid.T) spendlimit.Request {
 	if w.sometimes(t, "split") {
 		r.Split = spendlimit.Split{
 			Group: rapid.SampledFrom([]string{"g1", "g1", "g2", "g3"}).Draw(t, "group"),
-			Slots: rapid.SampledFrom([]int{2, 2, 2, 2, 3, 1}).Draw(t, "slots"),
+			Slots: rapid.SampledFrom([]int{2, 2, 2, 2, 2, 2, 3, 1}).Draw(t, "slots"),
+		}
+		if w.seldom(t, "other group") {
+			r.Split = spendlimit.Split{Group: "g1", Slots: 2}
 		}
 	}
 	if w.sometimes(t, "labels") {
@@ -471,7 +478,8 @@ func (w *machine) hold(t *rapid.T) string {
 	keys := []string{"missing"}
 	live := w.model.held()
 	if len(live) > 0 && rapid.IntRange(0, 4).Draw(t, "not live") < 4 {
-		return rapid.SampledFrom(live[max(0, len(live)-few):]).Draw(t, "hold").req.Key
+		live = live[max(0, len(live)-few):]
+		return live[rapid.IntRange(0, len(live)-1).Draw(t, "hold")].req.Key
 	}
 	for _, h := range w.model.facts.holds[max(0, len(w.model.facts.holds)-few):] {
 		keys = append(keys, h.req.Key)

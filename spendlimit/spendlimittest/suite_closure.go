@@ -15,6 +15,7 @@ func closureCases() []testCase {
 		{"C1_Hold", holdBringsAncestors},
 		{"C1_Periods", periodsAroundTimes},
 		{"C1_Due", dueBringsItsAccounts},
+		{"C1_DueRaisesNow", dueRaisesNow},
 		{"C1_DueAtMost1000", dueIsBounded},
 		{"C1_Groups", groupsOwnAndInherited},
 		{"C1_Trees", treesBringDescendants},
@@ -29,7 +30,7 @@ func closureCases() []testCase {
 func (e *env) family() *spendlimit.Ledger {
 	e.Helper()
 	led := e.ledger()
-	e.limits(led, day("a", 1000), day("b", 1000), day("c", 1000), day("d", 1000))
+	e.limits(led, day("a", 1000), day("b", 1000), day("c", 1000), day("d", 1000), day("e", 1000))
 	e.reserve(led, ask("root", 50, "a"))
 	e.reserve(led, child("kid", "root", 20, "b"))
 	e.reserve(led, child("baby", "kid", 5, "c"))
@@ -192,6 +193,28 @@ func dueBringsItsAccounts(e *env) {
 				e.linked(w, h)
 			}
 		}
+	})
+}
+
+// dueRaisesNow: an account that only a due hold brings may have seen a later time, at which more is due.
+func dueRaisesNow(e *env) {
+	led := e.family()
+	for key, ttl := range map[string]time.Duration{"bridge": time.Minute, "seven": 7 * time.Minute, "eleven": 11 * time.Minute} {
+		r := ask(key, 1, "e")
+		if key == "bridge" {
+			r.Accounts = append(r.Accounts, "b")
+		}
+		r.TTL = ttl
+		e.reserve(led, r)
+	}
+	e.clock.advance(10 * time.Minute)
+	_, err := led.Release(e.Context(), "root", spendlimit.Tree) // writes b, without a look at what is due there
+	e.ok(err)
+	e.clock.advance(-5 * time.Minute)
+	e.look(spendlimit.Need{Accounts: []string{"e"}}, func(now int64, w *spendlimit.Work) {
+		e.locks(w, "b", "e")
+		equal(e, "now", now, noon.Add(10*time.Minute).UnixMicro())
+		equal(e, "due on e", keys(w.Account("e").Due), []string{"bridge", "seven"})
 	})
 }
 
