@@ -2,6 +2,7 @@ package spendlimit_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -279,6 +280,16 @@ func TestR28_ReleaseTree(t *testing.T) {
 	}
 	f.wantBalance("acme", "day", "S 0, H 4, A 16")
 	f.wantBalance("B", "day", "S 0, H 0, A 20")
+	var ended []string
+	for e, err := range f.Entries(f.ctx, "acme", 0) {
+		f.ok(err)
+		if e.Kind == spendlimit.EntryRelease {
+			ended = append(ended, e.Ref)
+		}
+	}
+	if want := []string{"below", "below sent", "open", "root"}; !slices.Equal(ended, want) { // the deepest first
+		t.Errorf("released %q, want %q", ended, want)
+	}
 	f.wantReceipt(f.mustSettle("sent", total("2")), "cost 2, returned 1")
 	f.wantBalance("acme", "day", "S 2, H 1, A 17")
 }

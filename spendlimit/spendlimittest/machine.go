@@ -46,6 +46,7 @@ type machine struct {
 	prints map[string]string // model's fingerprint of a limit → the ledger's
 	done   []command
 	narrow bool // most is about one account, and its limits change seldom
+	trees  bool // many holds have a parent
 	ran    int
 	keys   int // handed out
 	was    world
@@ -77,7 +78,7 @@ func newMachine(t *rapid.T, open func(clock func() time.Time) spendlimit.Store) 
 		t.Fatal(err)
 	}
 	cfg := spendlimit.Config{Unit: spendlimit.Requests}
-	narrow := rapid.Bool().Draw(t, "narrow")
+	narrow, trees := rapid.Bool().Draw(t, "narrow"), rapid.Bool().Draw(t, "trees")
 	cfg.NoLimit = rapid.SampledFrom([]spendlimit.Policy{spendlimit.Refuse, spendlimit.Refuse, spendlimit.Allow}).Draw(t, "no limit")
 	if rapid.Bool().Draw(t, "defaults") {
 		cfg.Defaults = func(account string) []spendlimit.Limit {
@@ -88,7 +89,7 @@ func newMachine(t *rapid.T, open func(clock func() time.Time) spendlimit.Store) 
 		}
 	}
 	w := &machine{
-		ctx: context.Background(), clock: start, model: NewModel(cfg), narrow: narrow,
+		ctx: context.Background(), clock: start, model: NewModel(cfg), narrow: narrow, trees: trees,
 		prints: map[string]string{"": ""}, direct: map[string]spendlimit.Amount{},
 	}
 	if w.led, err = spendlimit.New(open(func() time.Time { return w.clock }), cfg); err != nil {

@@ -34,7 +34,7 @@ func (w *machine) actions() map[string]func(*rapid.T) {
 	onHold(2, "Dispatch", w.dispatch)
 	onHold(3, "Record", w.record)
 	onHold(3, "Settle", w.settle)
-	onHold(1, "Release", w.release)
+	onHold(2, "Release", w.release)
 	onHold(1, "Close", w.closeHold)
 	onHold(1, "Extend", w.extend)
 	onHold(3, "Roll", w.roll)
@@ -261,7 +261,11 @@ func (w *machine) request(t *rapid.T) spendlimit.Request {
 	if rapid.IntRange(0, 9).Draw(t, "old key") == 0 {
 		r.Key = w.hold(t)
 	}
-	if rapid.IntRange(0, 2).Draw(t, "child") == 0 && (len(w.model.held()) > 0 || w.sometimes(t, "no parent")) {
+	few := 3
+	if w.trees {
+		few = 1
+	}
+	if rapid.IntRange(0, few).Draw(t, "child") == 0 && (len(w.model.held()) > 0 || w.sometimes(t, "no parent")) {
 		r.Parent = w.hold(t)
 		r.Accounts = rapid.SampledFrom([][]string{nil, nil, {"a"}, {"b"}, {"c"}, {"b", "c"}}).Draw(t, "accounts")
 	} else {
@@ -333,7 +337,7 @@ func (w *machine) settle(t *rapid.T) command {
 func (w *machine) release(t *rapid.T) command {
 	key := w.hold(t)
 	opts := rapid.SampledFrom([][]spendlimit.Option{
-		nil, {spendlimit.NotSpent}, {spendlimit.Tree}, {spendlimit.NotSpent, spendlimit.Tree},
+		{spendlimit.Tree}, nil, {spendlimit.NotSpent}, {spendlimit.Tree}, {spendlimit.NotSpent, spendlimit.Tree},
 	}).Draw(t, "options")
 	return command{
 		text:   fmt.Sprintf("Release %s %v", key, opts),
