@@ -42,8 +42,13 @@ func replayed(u *UsageRow) Receipt {
 	if u == nil {
 		return Receipt{}
 	}
-	r := u.Receipt
+	return u.Receipt.again()
+}
+
+// again is a stored receipt for a caller, who may change it.
+func (r Receipt) again() Receipt {
 	r.Replayed = true
+	r.Crossed = slices.Clone(r.Crossed)
 	return r
 }
 
@@ -292,8 +297,7 @@ func (c *settle) settled(h *HoldRow, cost Cost) (done bool, err error) {
 	switch {
 	case h.State == Settled && cost.kind == costTotal && cost.amount == h.Recorded,
 		h.State == SettledUnpriced && cost.kind == costUnknown:
-		c.receipt = h.Receipt
-		c.receipt.Replayed = true
+		c.receipt = h.Receipt.again()
 		return true, nil
 	case h.State == Settled, h.State == Released && !c.late:
 		return true, ended(h)
@@ -392,8 +396,7 @@ func (c *release) apply(s *step) (bool, error) {
 	case c.closing && h.State == Dispatched:
 		return true, c.charge(s, h)
 	case h.State == Released, h.State == LapsedFree:
-		c.receipt = h.Receipt
-		c.receipt.Replayed = true
+		c.receipt = h.Receipt.again()
 		return false, nil
 	case h.State == LapsedCharged && c.notSpent:
 		settle := settle{key: c.key, cost: Total(h.Recorded)}

@@ -162,7 +162,7 @@ func (l *Ledger) look(ctx context.Context, c command) error {
 	}
 	n := Need{Ledger: l.cfg.Name, ReadOnly: true}
 	c.need(&n)
-	var decided error
+	decided := errNotJudged
 	for {
 		err := l.store.Step(ctx, n, func(now int64, w *Work) error {
 			s := l.newStep()
@@ -211,13 +211,14 @@ type batch struct {
 	need     Need
 	step     step
 	commands []command
+	judged   bool
 	judge    func(now int64, w *Work) error // b.run, made once
 }
 
 // runBatch runs commands in one store step.
 func (l *Ledger) runBatch(ctx context.Context, commands []command) error {
 	b := &l.batch
-	b.commands = commands
+	b.commands, b.judged = commands, false
 	b.need.reset(l.cfg.Name)
 	for _, c := range commands {
 		c.need(&b.need)
@@ -231,8 +232,11 @@ func (l *Ledger) runBatch(ctx context.Context, commands []command) error {
 			err = l.store.Step(ctx, b.need, b.judge)
 		}
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !b.judged:
+		return errNotJudged
 	}
 	for _, c := range commands {
 		if k := c.base(); k.handed.Swap(true) {
@@ -255,8 +259,12 @@ func (b *batch) run(now int64, w *Work) error {
 		k.events = s.events
 		k.freed = append(k.freed[:0], s.freed...)
 	}
+	b.judged = true
 	return nil
 }
+
+// errNotJudged: nothing is granted on the word of a store that did not ask.
+var errNotJudged = fmt.Errorf("%w: the store made a step without judging it", ErrUnavailable)
 
 // sweepFor ends lapsed holds on the accounts of a step that has too many of them. The caller delivers what it returns.
 func (l *Ledger) sweepFor(ctx context.Context, n Need) (*call, error) {

@@ -874,3 +874,28 @@ func TestR73_Revision(t *testing.T) {
 		t.Errorf("charge has revision %d, want 5", r.Revision)
 	}
 }
+
+// idle is a store that says yes without asking.
+type idle struct{ spendlimit.Store }
+
+func (idle) Step(context.Context, spendlimit.Need, func(int64, *spendlimit.Work) error) error {
+	return nil
+}
+
+// Nothing is granted on the word of a store that did not judge the step.
+func TestStoreThatDoesNotJudge(t *testing.T) {
+	t.Parallel()
+	led, err := spendlimit.New(idle{}, spendlimit.Config{Unit: spendlimit.USD})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := led.Reserve(t.Context(), req("k", "1")); h != nil || !errors.Is(err, spendlimit.ErrUnavailable) {
+		t.Errorf("%v, %v", h, err)
+	}
+	if _, err := led.Settle(t.Context(), "k", total("1")); !errors.Is(err, spendlimit.ErrUnavailable) {
+		t.Errorf("settle: %v", err)
+	}
+	if _, err := led.Verify(t.Context(), "acme"); !errors.Is(err, spendlimit.ErrUnavailable) {
+		t.Errorf("verify: %v", err)
+	}
+}

@@ -3,6 +3,7 @@ package spendlimit
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -80,6 +81,9 @@ func (r *Request) validate(unit Unit) error {
 	}
 	if len(r.Price) > maxPrice {
 		return invalid("Price", "%d bytes, at most %d", len(r.Price), maxPrice)
+	}
+	if !utf8.ValidString(r.Price) || strings.ContainsRune(r.Price, 0) {
+		return invalid("Price", "not text")
 	}
 	return validateLabels(r.Labels)
 }
