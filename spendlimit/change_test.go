@@ -259,6 +259,7 @@ func TestR57_EndOfARaise(t *testing.T) {
 		f.mustReserve(spendlimit.Request{Key: "k", Accounts: names("acme"), Amount: usd("12"), TTL: 2 * time.Hour})
 		f.clock.Set(d2.Add(time.Hour))
 		f.wantBalance("acme", "day", "S 0, H 12, A -2, cut 2")
+		f.wantBalanceAt("acme", "day", noon, "S 1, H 0, A 14")
 	})
 	t.Run("over before it is used", func(t *testing.T) {
 		t.Parallel()
@@ -504,6 +505,8 @@ func TestR61_Thresholds(t *testing.T) {
 			}{
 				{func() []spendlimit.Crossing { return f.mustReserve(req("k", "4.999999999")).Crossed }, ""},
 				{func() []spendlimit.Crossing { return f.mustReserve(req("l", "0.000000001")).Crossed }, "day 50"},
+				{func() []spendlimit.Crossing { return f.mustReserve(req("m", "2")).Crossed }, ""}, // nothing is spent
+				{func() []spendlimit.Crossing { return f.mustRelease("m").Crossed }, ""},
 				{func() []spendlimit.Crossing { return f.mustSettle("k", total("4.999999999")).Crossed }, ""},
 				{func() []spendlimit.Crossing { return f.mustCharge("c", "4").Crossed }, "day 80, day 60"},
 				{func() []spendlimit.Crossing { return f.mustCharge("d", "1").Crossed }, ""},
@@ -588,6 +591,12 @@ func TestR61_Thresholds(t *testing.T) {
 			t.Errorf("one step below crossed %q", got)
 		}
 		if got := crossed(f.mustCharge("d", "0.000000001").Crossed); got != "day 99" {
+			t.Errorf("crossed %q", got)
+		}
+		l = on("B", watched(spendlimit.Soft, spendlimit.Threshold{Percent: 300}))
+		l.Amount = 1 << 62 // × 300 is 0 in 64 bits
+		f.limit(l)
+		if got := crossed(f.mustCharge("e", "1", "B").Crossed); got != "" {
 			t.Errorf("crossed %q", got)
 		}
 	})

@@ -431,6 +431,13 @@ func TestR64_R65_R66_RefusalsSayWhatHelps(t *testing.T) { // R17, too
 			kid.TTL = time.Hour
 			f.mustReserve(kid)
 		}, req("k", "7"), "held by acme/all; exhausted acme/all; holds; 2h0m0.000001s"},
+		"children outlive their parent": {func(f *fixture) {
+			f.limit(forever("10"))
+			hold(f, "root", "10", time.Hour)
+			kid := child("kid", "root", "4")
+			kid.TTL = 2 * time.Hour
+			f.mustReserve(kid)
+		}, req("k", "7"), "held by acme/all; exhausted acme/all; holds; 2h0m0.000001s"},
 		"orphans lapse into the limit": {func(f *fixture) {
 			f.limit(forever("10"))
 			hold(f, "root", "10", 2*time.Hour)

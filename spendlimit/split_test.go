@@ -369,11 +369,14 @@ func TestR19_GroupFull(t *testing.T) {
 	r.Key = "m1"
 	f.mustGrant(r, "1")
 	r.Key = "m2"
-	d := f.mustDeny(r) // 8 are free, but no slot is
+	other := req("no member", "1")
+	other.TTL = time.Minute
+	f.mustReserve(other)
+	d := f.mustDeny(r) // 7 are free, but no slot is
 	if d.Reason != spendlimit.ReasonGroupFull || !d.WaitHolds || d.WaitReset || d.Hopeless {
 		t.Errorf("got %+v, want group full, waiting for holds helps", d)
 	}
-	if d.RetryAfter != 10*time.Minute+time.Microsecond { // when m0 lapses
+	if d.RetryAfter != 10*time.Minute+time.Microsecond { // when m0 lapses, not when another hold does
 		t.Errorf("retry after %v", d.RetryAfter)
 	}
 	f.mustRelease("m0")

@@ -364,6 +364,37 @@ func TestT108_ContextEnds(t *testing.T) {
 	})
 }
 
+// R47: an end has 5 s of its own, and says whether it was begun when they are over.
+func TestR47_EndsBehindAStoreThatHangs(t *testing.T) {
+	t.Parallel()
+	bubble(t, spendlimit.Config{}, func(t *testing.T, f *fixture) {
+		f.limit(daily("10"))
+		f.mustReserve(req("k", "4"))
+		g := newGate(f)
+		hangs := f.background(f.Reserve, req("hangs", "1"))
+		ends := map[string]*asked{}
+		for name, call := range everyCall(f) {
+			if name == "Record" || name == "Settle" || name == "Release" || name == "Close" {
+				ends[name] = f.background(func(ctx context.Context, _ spendlimit.Request) (*spendlimit.Hold, error) {
+					return nil, call(ctx)
+				}, spendlimit.Request{})
+				ends[name].cancel() // it goes on
+				f.wantWaiting(ends[name])
+			}
+		}
+		time.Sleep(5 * time.Second)
+		for name, a := range ends {
+			f.wantFailed(a, context.DeadlineExceeded)
+			if errors.Is(a.err, spendlimit.ErrUncertain) || a.took != 5*time.Second {
+				t.Errorf("%s: %v after %v, want it not begun after 5 s", name, a.err, a.took)
+			}
+		}
+		close(g.open)
+		f.wantServed(hangs, 5*time.Second)
+		f.wantHold("k", "open, granted 4, own 4")
+	})
+}
+
 func TestR68_OrderOfArrival(t *testing.T) {
 	t.Parallel()
 	bubble(t, spendlimit.Config{}, func(t *testing.T, f *fixture) {

@@ -29,7 +29,7 @@ func (w *machine) actions() map[string]func(*rapid.T) {
 	}
 	often(2, "SetLimit", w.setLimit)
 	often(1, "RemoveLimit", w.removeLimit)
-	often(6, "Reserve", w.reserve)
+	often(12, "Reserve", w.reserve)
 	often(1, "Check", w.check)
 	onHold(2, "Dispatch", w.dispatch)
 	onHold(3, "Record", w.record)
@@ -74,6 +74,9 @@ func (w *machine) advance(t *rapid.T) {
 	d := rapid.SampledFrom([]time.Duration{
 		0, 0, 0, 0, 0, time.Microsecond, time.Second, time.Second, time.Minute, time.Hour, time.Hour, day, 8 * day, 36 * day,
 	}).Draw(t, "by")
+	if w.seldom(t, "far") {
+		d = min(d, time.Second)
+	}
 	if d == 0 {
 		d = rapid.SampledFrom(w.edges()).Draw(t, "to").Sub(w.clock)
 	}
@@ -258,14 +261,10 @@ func (w *machine) check(t *rapid.T) command {
 func (w *machine) request(t *rapid.T) spendlimit.Request {
 	w.keys++
 	r := spendlimit.Request{Key: fmt.Sprintf("k%02d", w.keys), TTL: w.ttl(t)}
-	if rapid.IntRange(0, 9).Draw(t, "old key") == 0 {
+	if rapid.IntRange(0, 19).Draw(t, "old key") == 19 {
 		r.Key = w.hold(t)
 	}
-	few := 3
-	if w.trees {
-		few = 1
-	}
-	if rapid.IntRange(0, few).Draw(t, "child") == 0 && (len(w.model.held()) > 0 || w.sometimes(t, "no parent")) {
+	if w.child(t) {
 		r.Parent = w.hold(t)
 		r.Accounts = rapid.SampledFrom([][]string{nil, nil, {"a"}, {"b"}, {"c"}, {"b", "c"}}).Draw(t, "accounts")
 	} else {
@@ -277,6 +276,9 @@ func (w *machine) request(t *rapid.T) spendlimit.Request {
 	switch form := rapid.SampledFrom([]string{"exact", "exact", "min", "rest", "free"}).Draw(t, "form"); form {
 	case "exact":
 		r.Amount = w.some(t, "amount")
+		if w.trees && r.Parent == "" {
+			r.Amount = most / 2
+		}
 	case "min":
 		r.Amount = w.some(t, "amount")
 		r.Min = spendlimit.Amount(rapid.IntRange(0, int(r.Amount)).Draw(t, "min"))
@@ -301,6 +303,18 @@ func (w *machine) request(t *rapid.T) spendlimit.Request {
 	return r
 }
 
+// child tells whether a request is to have a parent.
+func (w *machine) child(t *rapid.T) bool {
+	if len(w.model.held()) == 0 {
+		return rapid.IntRange(0, 9).Draw(t, "no parent") == 9
+	}
+	of := 4
+	if w.trees {
+		of = 2
+	}
+	return rapid.IntRange(1, of).Draw(t, "child") == of
+}
+
 func (w *machine) dispatch(t *rapid.T) command {
 	key := w.hold(t)
 	return command{
@@ -311,7 +325,7 @@ func (w *machine) dispatch(t *rapid.T) command {
 }
 
 func (w *machine) record(t *rapid.T) command {
-	u := Usage{Hold: w.hold(t), ID: w.id(t), Cost: w.cost(t, KnownCost, KnownCost, KnownCost, UnknownCost), Cumulative: rapid.Bool().Draw(t, "cumulative")}
+	u := Usage{Hold: w.hold(t), ID: w.id(t), Cost: w.cost(t, KnownCost, KnownCost, KnownCost, KnownCost, KnownCost, UnknownCost), Cumulative: rapid.Bool().Draw(t, "cumulative")}
 	return command{
 		text: fmt.Sprintf("Record %+v", u),
 		ledger: func(w *machine) (any, error) {
@@ -322,7 +336,7 @@ func (w *machine) record(t *rapid.T) command {
 }
 
 func (w *machine) settle(t *rapid.T) command {
-	key, c := w.hold(t), w.cost(t, KnownCost, KnownCost, RecordedCost, UnknownCost)
+	key, c := w.hold(t), w.cost(t, KnownCost, KnownCost, KnownCost, RecordedCost, RecordedCost, UnknownCost)
 	var opts []spendlimit.Option
 	if rapid.Bool().Draw(t, "late") {
 		opts = append(opts, spendlimit.Late)
@@ -481,7 +495,7 @@ func (w *machine) hold(t *rapid.T) string {
 	const few = 8
 	keys := []string{"missing"}
 	live := w.model.held()
-	if len(live) > 0 && rapid.IntRange(0, 4).Draw(t, "not live") < 4 {
+	if len(live) > 0 && rapid.IntRange(0, 9).Draw(t, "not live") < 9 {
 		live = live[max(0, len(live)-few):]
 		return live[rapid.IntRange(0, len(live)-1).Draw(t, "hold")].req.Key
 	}

@@ -203,12 +203,12 @@ type prunedFact struct {
 }
 
 // step runs a command as one step on the accounts and on those of the holds: at the store's clock, but never before an entry
-// on any of these accounts (C5), and after every hold on them that is due has lapsed (R33). Unless f wants its facts kept, they
-// are forgotten.
-func (m *Model) step(clock time.Time, accounts, keys []string, f func() (keep bool, err error)) error {
+// on any of these accounts (C5), and after every hold on them that is due has lapsed (R33). The accounts of the holds in also
+// take part, but need not be up to date. Unless f wants its facts kept, they are forgotten.
+func (m *Model) step(clock time.Time, accounts, keys, also []string, f func() (keep bool, err error)) error {
 	before := m.facts
 	m.crossed = nil
-	due := m.enter(clock.UnixMicro(), accounts, keys)
+	due := m.enter(clock.UnixMicro(), m.with(accounts, keys), m.with(nil, also))
 	for _, a := range accounts {
 		m.firstTouch(a)
 	}
@@ -222,38 +222,47 @@ func (m *Model) step(clock time.Time, accounts, keys []string, f func() (keep bo
 	return err
 }
 
-// enter sets now and lists the holds that are due, by expiry and key. Each of these brings its accounts, and each account can
-// raise now.
-func (m *Model) enter(clock int64, accounts, keys []string) []*modelHold {
+// with adds the accounts of holds.
+func (m *Model) with(accounts, keys []string) []string {
 	accounts = slices.Clone(accounts)
 	for _, k := range keys {
 		if h := m.find(k); h != nil {
 			accounts = append(accounts, payersOf(h)...)
 		}
 	}
-	for {
-		m.now = clock
-		for _, a := range accounts {
+	return accounts
+}
+
+// enter sets now, and lists the holds on the accounts that are due then.
+func (m *Model) enter(clock int64, accounts, also []string) []*modelHold {
+	m.now = clock
+	for was := clock - 1; was < m.now; {
+		was = m.now
+		_, all := m.due(append(slices.Clip(accounts), also...))
+		for _, a := range all {
 			m.now = max(m.now, m.last(a))
 		}
-		var due []*modelHold
-		n := len(accounts)
-		for _, h := range m.held() {
-			if m.expires(h) >= m.now || !slices.ContainsFunc(payersOf(h), func(a string) bool { return slices.Contains(accounts, a) }) {
-				continue
-			}
-			due = append(due, h)
-			for _, a := range payersOf(h) {
-				if !slices.Contains(accounts, a) {
-					accounts = append(accounts, a)
-				}
-			}
-		}
-		if n == len(accounts) {
-			slices.SortFunc(due, m.byExpiry)
-			return due
-		}
 	}
+	due, _ := m.due(accounts)
+	return due
+}
+
+// due lists the holds on the accounts that are due, by expiry and key. Each of these brings its accounts.
+func (m *Model) due(accounts []string) (due []*modelHold, all []string) {
+	all = slices.Clone(accounts)
+	for n := -1; n < len(all); {
+		n, due = len(all), nil
+		for _, h := range m.held() {
+			if m.expires(h) < m.now && slices.ContainsFunc(payersOf(h), func(a string) bool { return slices.Contains(all, a) }) {
+				due = append(due, h)
+				all = append(all, payersOf(h)...)
+			}
+		}
+		slices.Sort(all)
+		all = slices.Compact(all)
+	}
+	slices.SortFunc(due, m.byExpiry)
+	return due, all
 }
 
 func (m *Model) byExpiry(a, b *modelHold) int {

@@ -51,7 +51,7 @@ func (c Cost) anomaly() spendlimit.Anomaly {
 
 // once runs a command with a usage id of a hold, or gives its first answer again.
 func (m *Model) once(clock time.Time, hold, id, content string, out *receipt, f func(*modelHold) error) error {
-	return m.step(clock, nil, []string{hold}, func() (bool, error) {
+	return m.step(clock, nil, []string{hold}, nil, func() (bool, error) {
 		h := m.find(hold)
 		if h == nil {
 			return false, spendlimit.ErrNotFound
@@ -91,7 +91,7 @@ type Usage struct {
 
 // Record answers as [spendlimit.Ledger.Record] does (R41 to R43).
 func (m *Model) Record(clock time.Time, u Usage) (out receipt, err error) {
-	err = m.step(clock, nil, []string{u.Hold}, func() (bool, error) {
+	err = m.step(clock, nil, []string{u.Hold}, nil, func() (bool, error) {
 		h := m.find(u.Hold)
 		if h == nil {
 			return false, spendlimit.ErrNotFound
@@ -165,7 +165,7 @@ func (m *Model) record(h *modelHold, u Usage, was usageFact) receipt {
 
 // Settle answers as [spendlimit.Ledger.Settle] does.
 func (m *Model) Settle(clock time.Time, key string, c Cost, opts ...spendlimit.Option) (out receipt, err error) {
-	err = m.step(clock, nil, []string{key}, func() (bool, error) {
+	err = m.step(clock, nil, []string{key}, nil, func() (bool, error) {
 		h := m.find(key)
 		if h == nil {
 			return false, spendlimit.ErrNotFound
@@ -253,13 +253,13 @@ func (m *Model) settleUnknown(h *modelHold, was stateFact, r *receipt) {
 // Release answers as [spendlimit.Ledger.Release] does.
 func (m *Model) Release(clock time.Time, key string, opts ...spendlimit.Option) (out receipt, err error) {
 	tree, notSpent := slices.Contains(opts, spendlimit.Tree), slices.Contains(opts, spendlimit.NotSpent)
-	keys := []string{key}
+	var also []string
 	if h := m.find(key); h != nil && tree {
 		for _, d := range m.below(h) {
-			keys = append(keys, d.req.Key)
+			also = append(also, d.req.Key)
 		}
 	}
-	err = m.step(clock, nil, keys, func() (bool, error) {
+	err = m.step(clock, nil, []string{key}, also, func() (bool, error) {
 		h := m.find(key)
 		if h == nil {
 			return false, spendlimit.ErrNotFound
@@ -313,7 +313,7 @@ func (m *Model) finish(h *modelHold, r receipt, kind spendlimit.EntryKind, do fu
 
 // Close answers as [spendlimit.Ledger.Close] does.
 func (m *Model) Close(clock time.Time, key string) error {
-	return m.step(clock, nil, []string{key}, func() (bool, error) {
+	return m.step(clock, nil, []string{key}, nil, func() (bool, error) {
 		h := m.find(key)
 		switch {
 		case h == nil:
@@ -343,7 +343,7 @@ type Expense struct {
 func (m *Model) Charge(clock time.Time, e Expense) (out receipt, err error) {
 	accounts := slices.Sorted(slices.Values(e.Accounts))
 	id := fmt.Sprint("charge ", accounts, e.Cost.Amount, e.Cost.Source, e.At.UnixMicro())
-	err = m.step(clock, accounts, nil, func() (bool, error) {
+	err = m.step(clock, accounts, nil, nil, func() (bool, error) {
 		again, err := m.again(nil, e.ID, id, &out)
 		if again || err != nil {
 			return false, err
@@ -404,7 +404,7 @@ func (m *Model) Adjust(clock time.Time, a spendlimit.Adjustment) (out receipt, e
 	} else {
 		keys = []string{a.Hold}
 	}
-	err = m.step(clock, accounts, keys, func() (bool, error) {
+	err = m.step(clock, accounts, keys, nil, func() (bool, error) {
 		again, err := m.again(nil, a.ID, id, &out)
 		if again || err != nil {
 			return false, err
@@ -475,7 +475,7 @@ func (m *Model) Sweep(clock time.Time, most int) (ended int) {
 		}
 		m.now = clock.UnixMicro()
 		m.crossed = nil
-		for _, h := range m.enter(clock.UnixMicro(), nil, keys) {
+		for _, h := range m.enter(clock.UnixMicro(), m.with(nil, keys), nil) {
 			if ended < most {
 				m.lapse(h)
 				ended++
@@ -503,7 +503,7 @@ func (m *Model) overdue(clock int64) (keys []string) {
 func (m *Model) Prune(clock time.Time, account string, before time.Time) error {
 	const youngest = 35 * 24 * time.Hour
 	had := m.facts
-	return m.step(clock, []string{account}, nil, func() (bool, error) {
+	return m.step(clock, []string{account}, nil, nil, func() (bool, error) {
 		if before.After(utcMicro(m.now).Add(-youngest)) {
 			return false, badInput("before", "too young")
 		}

@@ -15,7 +15,7 @@ import (
 // Reserve answers as [spendlimit.Ledger.Reserve] does.
 func (m *Model) Reserve(clock time.Time, r spendlimit.Request) (*spendlimit.Hold, error) {
 	var out spendlimit.Hold
-	err := m.step(clock, r.Accounts, []string{r.Key, r.Parent}, func() (bool, error) {
+	err := m.step(clock, r.Accounts, []string{r.Key, r.Parent}, nil, func() (bool, error) {
 		h, again, err := m.admit(r)
 		if err != nil {
 			return false, err
@@ -35,7 +35,7 @@ func (m *Model) Reserve(clock time.Time, r spendlimit.Request) (*spendlimit.Hold
 
 // Check answers as [spendlimit.Ledger.Check] does.
 func (m *Model) Check(clock time.Time, r spendlimit.Request) (out spendlimit.Offer, err error) {
-	err = m.step(clock, r.Accounts, []string{r.Key, r.Parent}, func() (bool, error) {
+	err = m.step(clock, r.Accounts, []string{r.Key, r.Parent}, nil, func() (bool, error) {
 		h, _, err := m.admit(r)
 		if err == nil {
 			out = spendlimit.Offer{Amount: h.granted, Binding: h.binding, ExpiresAt: utcMicro(m.expires(h))}
@@ -377,7 +377,7 @@ func (m *Model) Holds(clock time.Time, f spendlimit.HoldFilter) []*spendlimit.Ho
 }
 
 func (m *Model) look(clock time.Time, keys []string) (out []*spendlimit.Hold) {
-	_ = m.step(clock, nil, keys, func() (bool, error) {
+	_ = m.step(clock, nil, keys, nil, func() (bool, error) {
 		for _, k := range keys {
 			if h := m.find(k); h != nil {
 				v := m.show(h)
@@ -391,7 +391,7 @@ func (m *Model) look(clock time.Time, keys []string) (out []*spendlimit.Hold) {
 
 // Dispatch answers as [spendlimit.Ledger.Dispatch] does.
 func (m *Model) Dispatch(clock time.Time, key string) error {
-	return m.step(clock, nil, []string{key}, func() (bool, error) {
+	return m.step(clock, nil, []string{key}, nil, func() (bool, error) {
 		h := m.find(key)
 		switch {
 		case h == nil:
@@ -462,7 +462,7 @@ func (m *Model) Extend(clock time.Time, e spendlimit.Extension) (out receipt, er
 		})
 		return out, err
 	}
-	err = m.step(clock, nil, []string{e.Hold}, func() (bool, error) {
+	err = m.step(clock, nil, []string{e.Hold}, nil, func() (bool, error) {
 		h := m.find(e.Hold)
 		switch {
 		case h == nil:

@@ -21,7 +21,7 @@ func (m *Model) SetLimit(clock time.Time, l spendlimit.Limit, expect string, opt
 			}
 		}
 	}
-	err = m.step(clock, []string{l.Account}, keys, func() (bool, error) {
+	err = m.step(clock, []string{l.Account}, nil, keys, func() (bool, error) {
 		l := normalLimit(l)
 		have := m.limit(l.Account, l.Name)
 		v := m.version(have)
@@ -164,7 +164,7 @@ func (m *Model) backfill(l *modelLimit) error {
 
 // RemoveLimit answers as [spendlimit.Ledger.RemoveLimit] does (R59).
 func (m *Model) RemoveLimit(clock time.Time, account, name, expect string) error {
-	return m.step(clock, []string{account}, nil, func() (bool, error) {
+	return m.step(clock, []string{account}, nil, nil, func() (bool, error) {
 		l := m.limit(account, name)
 		v := m.version(l)
 		switch {
@@ -184,7 +184,7 @@ func (m *Model) RemoveLimit(clock time.Time, account, name, expect string) error
 
 // Balances answers as [spendlimit.Ledger.Balances] does.
 func (m *Model) Balances(clock time.Time, account string, at time.Time) (out []spendlimit.Balance) {
-	_ = m.step(clock, []string{account}, nil, func() (bool, error) {
+	_ = m.step(clock, []string{account}, nil, nil, func() (bool, error) {
 		us := m.now
 		if !at.IsZero() {
 			us = at.UnixMicro()
