@@ -40,6 +40,8 @@ type machine struct {
 	ctx   context.Context
 	clock time.Time
 	start time.Time
+	cfg   spendlimit.Config
+	store *Faulty
 	led   *spendlimit.Ledger
 	model *Model
 
@@ -89,30 +91,77 @@ func newMachine(t *rapid.T, open func(clock func() time.Time) spendlimit.Store) 
 		}
 	}
 	w := &machine{
-		ctx: context.Background(), clock: start, model: NewModel(cfg), narrow: narrow, trees: trees,
+		ctx: context.Background(), clock: start, cfg: cfg, model: NewModel(cfg), narrow: narrow, trees: trees,
 		prints: map[string]string{"": ""}, direct: map[string]spendlimit.Amount{},
 	}
-	if w.led, err = spendlimit.New(open(func() time.Time { return w.clock }), cfg); err != nil {
-		t.Fatal(err)
-	}
+	w.store = NewFaulty(open(func() time.Time { return w.clock }))
+	w.restart(t)
 	w.was = w.read(t)
 	w.compareBalances(t, w.was) // learns the fingerprints of the default limits
 	return w
 }
 
+// restart makes another ledger on the same store.
+func (w *machine) restart(t *rapid.T) {
+	led, err := spendlimit.New(w.store, w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.led = led
+}
+
 // run gives a command to both and compares.
 func (w *machine) run(t *rapid.T, c command) {
-	t.Logf("%s %s", w.clock.Format("2006-01-02T15:04:05.000000"), c.text)
-	w.ran++
+	w.log(t, c.text)
 	got, err := c.ledger(w)
 	want, wantErr := c.model(w)
+	w.judge(t, c, want, wantErr, got, err)
+	is := w.compare(t, c)
+	if idle(got, err) { // I8
+		w.unchanged(t, c, w.was, is)
+	}
+	w.was = is
+}
+
+func (w *machine) log(t *rapid.T, text string) {
+	w.ran++
+	t.Logf("%s %s", w.clock.Format("2006-01-02T15:04:05.000000"), text)
+}
+
+// judge compares two answers.
+func (w *machine) judge(t *rapid.T, c command, want any, wantErr error, got any, err error) {
 	if diff := different(w.fault(wantErr), w.fault(err)); diff != "" {
 		t.Fatalf("%s: error (-model +ledger):\n%s\nmodel: %v\nledger: %v", c.text, diff, wantErr, err)
 	}
 	if diff := different(w.plain(want), w.plain(got)); err == nil && diff != "" {
 		t.Fatalf("%s: answer (-model +ledger):\n%s", c.text, diff)
 	}
-	w.compare(t, c, got, err)
+	var denied *spendlimit.DeniedError
+	if errors.As(err, &denied) && (denied.RetryAfter > 0) == denied.Hopeless { // R66
+		t.Fatalf("%s: %v: hopeless %t, but retry after %v", c.text, err, denied.Hopeless, denied.RetryAfter)
+	}
+}
+
+// runFaulty lets the store fail in a command, which is then said again: what was not applied is done now, and what was
+// applied is not done twice.
+func (w *machine) runFaulty(t *rapid.T, c command, kind FaultKind) {
+	fault := Fault{Kind: kind, At: w.store.Calls() + 1}
+	w.log(t, c.text+" with fault "+fault.String())
+	w.store.Add(fault)
+	_, err := c.ledger(w)
+	switch {
+	case kind == FaultBefore && errors.Is(err, spendlimit.ErrUnavailable):
+		w.unchanged(t, c, w.was, w.compare(t, c))
+		w.run(t, c)
+		return
+	case kind != FaultAfter || !errors.Is(err, spendlimit.ErrUncertain):
+		t.Fatalf("%s with fault %s: %v", c.text, fault, err)
+	}
+	got, err := c.ledger(w)
+	_, _ = c.model(w)
+	want, wantErr := c.model(w)
+	w.judge(t, c, want, wantErr, got, err)
+	w.was = w.compare(t, c)
 }
 
 // different tells how two answers differ, in what they say: the order of sets says nothing.
@@ -264,7 +313,7 @@ func (w *machine) refusal(e spendlimit.DeniedError) any {
 }
 
 // compare looks at everything that the ledger shows, after a command.
-func (w *machine) compare(t *rapid.T, c command, got any, err error) {
+func (w *machine) compare(t *rapid.T, c command) world {
 	is := w.read(t)
 	w.compareBalances(t, is)
 	if diff := different(bare(w.model.Holds(w.clock, spendlimit.HoldFilter{})), is.holds); diff != "" {
@@ -275,8 +324,15 @@ func (w *machine) compare(t *rapid.T, c command, got any, err error) {
 			t.Fatalf("%s: entries of %s (-model +ledger):\n%s", c.text, a, diff)
 		}
 	}
-	w.invariants(t, c, is, got, err)
-	w.was = is
+	w.invariants(t, is)
+	return is
+}
+
+// unchanged wants the ledger to say what it said before a command.
+func (w *machine) unchanged(t *rapid.T, c command, was, is world) {
+	if diff := different(was, is); diff != "" {
+		t.Fatalf("%s did nothing, but changed (-before +after):\n%s", c.text, diff)
+	}
 }
 
 func (w *machine) compareBalances(t *rapid.T, is world) {
@@ -362,12 +418,7 @@ func listed[T any](t *rapid.T, list iter.Seq2[T, error]) (out []T) {
 }
 
 // invariants checks what must be true of a ledger whatever it was told.
-func (w *machine) invariants(t *rapid.T, c command, is world, got any, err error) {
-	if idle(got, err) { // I8
-		if diff := different(w.was, is); diff != "" {
-			t.Fatalf("I8: %s was denied or replayed, but changed (-before +after):\n%s", c.text, diff)
-		}
-	}
+func (w *machine) invariants(t *rapid.T, is world) {
 	for _, a := range machineAccounts {
 		w.checkJournal(t, a, is)
 		if len(is.journals[a]) == 0 {
@@ -396,7 +447,7 @@ func idle(got any, err error) bool {
 		return v.Replayed
 	case spendlimit.LimitState:
 		return v.Replayed
-	case spendlimit.Offer:
+	case spendlimit.Offer, []spendlimit.Balance, []spendlimit.Hold, []spendlimit.Entry:
 		return true
 	}
 	return false

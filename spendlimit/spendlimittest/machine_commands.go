@@ -2,6 +2,7 @@ package spendlimittest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -12,6 +13,7 @@ import (
 // actions are the random commands, by name. What is drawn more often stands here more than once.
 func (w *machine) actions() map[string]func(*rapid.T) {
 	all := map[string]func(*rapid.T){
+		"Restart": w.restart, "Fault0": w.faulty, "Fault1": w.faulty,
 		"Advance0": w.advance, "Advance1": w.advance, "StepBack": w.stepBack, "Replay0": w.replay, "Replay1": w.replay,
 	}
 	often := func(n int, name string, draw func(*rapid.T) command) {
@@ -44,6 +46,8 @@ func (w *machine) actions() map[string]func(*rapid.T) {
 	often(1, "Adjust", w.adjust)
 	often(1, "Sweep", w.sweep)
 	often(1, "Prune", w.prune)
+	often(1, "Look", w.look)
+	often(1, "Hold", w.holdOf)
 	return all
 }
 
@@ -116,7 +120,7 @@ func (w *machine) stepBack(t *rapid.T) {
 
 func (w *machine) tick(t *rapid.T, d time.Duration) {
 	w.clock = w.clock.Add(d)
-	w.compare(t, command{text: fmt.Sprint("clock ", d)}, nil, nil)
+	w.was = w.compare(t, command{text: fmt.Sprint("clock ", d)})
 }
 
 // replay runs an earlier command again.
@@ -175,9 +179,7 @@ func (w *machine) limitOf(t *rapid.T, account, name, expect string) command {
 		text: fmt.Sprintf("SetLimit %+v expect %q %v", l, expect, opts),
 		ledger: func(w *machine) (any, error) {
 			s, err := w.led.SetLimit(w.ctx, l, w.print(expect), opts...)
-			if err == nil && !s.Replayed {
-				w.fresh = s.Fingerprint
-			}
+			w.fresh = s.Fingerprint
 			return s, err
 		},
 		model: func(w *machine) (any, error) {
@@ -409,11 +411,13 @@ func (w *machine) charge(t *rapid.T) command {
 	return command{
 		text: fmt.Sprintf("Charge %+v", e),
 		ledger: func(w *machine) (any, error) {
-			r, err := w.led.Charge(w.ctx, spendlimit.Expense{ID: e.ID, Accounts: e.Accounts, Cost: e.Cost.Real(), At: e.At})
+			return w.led.Charge(w.ctx, spendlimit.Expense{ID: e.ID, Accounts: e.Accounts, Cost: e.Cost.Real(), At: e.At})
+		},
+		model: func(w *machine) (any, error) {
+			r, err := w.model.Charge(w.clock, e)
 			w.know(r, err, e.Accounts)
 			return r, err
 		},
-		model: func(w *machine) (any, error) { return w.model.Charge(w.clock, e) },
 	}
 }
 
@@ -431,9 +435,10 @@ func (w *machine) adjust(t *rapid.T) command {
 		a.Account = w.account(t)
 	}
 	return command{
-		text: fmt.Sprintf("Adjust %+v", a),
-		ledger: func(w *machine) (any, error) {
-			r, err := w.led.Adjust(w.ctx, a)
+		text:   fmt.Sprintf("Adjust %+v", a),
+		ledger: func(w *machine) (any, error) { return w.led.Adjust(w.ctx, a) },
+		model: func(w *machine) (any, error) {
+			r, err := w.model.Adjust(w.clock, a)
 			accounts := []string{a.Account}
 			if a.Account == "" {
 				accounts = payersOf(w.model.find(a.Hold))
@@ -441,7 +446,6 @@ func (w *machine) adjust(t *rapid.T) command {
 			w.know(r, err, accounts)
 			return r, err
 		},
-		model: func(w *machine) (any, error) { return w.model.Adjust(w.clock, a) },
 	}
 }
 
@@ -455,13 +459,26 @@ func (w *machine) know(r spendlimit.Receipt, err error, accounts []string) {
 	}
 }
 
+// sweep only writes down what has happened anyway. Where a clock was set back, writing it down makes it later, though.
 func (w *machine) sweep(t *rapid.T) command {
 	most := rapid.SampledFrom([]int{1, 100}).Draw(t, "most")
 	return command{
-		text:   fmt.Sprint("Sweep ", most),
-		ledger: func(w *machine) (any, error) { return w.led.Sweep(w.ctx, most) },
-		model:  func(w *machine) (any, error) { return w.model.Sweep(w.clock, most), nil },
+		text: fmt.Sprint("Sweep ", most),
+		ledger: func(w *machine) (any, error) {
+			n, err := w.led.Sweep(w.ctx, most)
+			if is := w.read(t); !w.setBack() { // I8
+				is.journals = w.was.journals
+				w.unchanged(t, command{text: "Sweep"}, w.was, is)
+			}
+			return n, err
+		},
+		model: func(w *machine) (any, error) { return w.model.Sweep(w.clock, most), nil },
 	}
+}
+
+// setBack tells whether the clock is behind an entry.
+func (w *machine) setBack() bool {
+	return slices.ContainsFunc(machineAccounts, func(a string) bool { return w.model.last(a) > w.clock.UnixMicro() })
 }
 
 func (w *machine) prune(t *rapid.T) command {
@@ -472,6 +489,49 @@ func (w *machine) prune(t *rapid.T) command {
 		ledger: func(w *machine) (any, error) { return nil, w.led.Prune(w.ctx, account, before) },
 		model:  func(w *machine) (any, error) { return nil, w.model.Prune(w.clock, account, before) },
 	}
+}
+
+// look is a read that is not among those after every command.
+func (w *machine) look(t *rapid.T) command {
+	account, at := w.account(t), w.at(t)
+	if !at.IsZero() {
+		return command{
+			text:   fmt.Sprintf("Balances %s %v", account, at),
+			ledger: func(w *machine) (any, error) { return listed(t, w.led.Balances(w.ctx, account, at)), nil },
+			model:  func(w *machine) (any, error) { return w.model.Balances(w.clock, account, at), nil },
+		}
+	}
+	f := spendlimit.HoldFilter{Account: account, Live: rapid.Bool().Draw(t, "live")}
+	return command{
+		text:   fmt.Sprintf("Holds %+v", f),
+		ledger: func(w *machine) (any, error) { return bare(listed(t, w.led.Holds(w.ctx, f))), nil },
+		model:  func(w *machine) (any, error) { return bare(w.model.Holds(w.clock, f)), nil },
+	}
+}
+
+func (w *machine) holdOf(t *rapid.T) command {
+	key := w.hold(t)
+	return command{
+		text: "Hold " + key,
+		ledger: func(w *machine) (any, error) {
+			h, err := w.led.Hold(w.ctx, key)
+			return orNil(h, err), err
+		},
+		model: func(w *machine) (any, error) {
+			h, err := w.model.Hold(w.clock, key)
+			return orNil(h, err), err
+		},
+	}
+}
+
+// faulty runs a command whose first answer is lost, with or without what it did.
+func (w *machine) faulty(t *rapid.T) {
+	draw := rapid.SampledFrom([]int{0, 0, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10, 11}).Draw(t, "command")
+	c := []func(*rapid.T) command{
+		w.reserve, w.dispatch, w.record, w.settle, w.release, w.closeHold, w.extend, w.roll, w.grow, w.charge, w.adjust, w.setLimit,
+	}[draw](t)
+	kind := rapid.SampledFrom([]FaultKind{FaultAfter, FaultBefore}).Draw(t, "fault")
+	w.runFaulty(t, c, kind)
 }
 
 // The things that commands are about.

@@ -37,7 +37,7 @@ func NewModel(cfg spendlimit.Config) *Model {
 	return &Model{cfg: cfg, zones: map[string]*time.Location{}, days: map[localDay]int64{}}
 }
 
-// facts only ever grow at their ends, so an older value of this struct is an older state.
+// modelFacts only ever grow at their ends, so an older value of this struct is an older state.
 type modelFacts struct {
 	limits   []*modelLimit
 	versions []versionFact
@@ -64,14 +64,14 @@ type modelFacts struct {
 	pruned    []prunedFact
 }
 
-// limit is one generation of a limit: removing and creating it again makes another one.
+// modelLimit is one generation of a limit: removing and creating it again makes another one.
 type modelLimit struct {
 	account, name string
 	gen           int
 	since         int64
 }
 
-// version is what a limit became.
+// versionFact is what a limit became.
 type versionFact struct {
 	limit   *modelLimit
 	cfg     spendlimit.Limit
@@ -81,14 +81,14 @@ type versionFact struct {
 	removed bool
 }
 
-// period is a stored row: it never moves.
+// modelPeriod is a stored row: it never moves.
 type modelPeriod struct {
 	limit      *modelLimit
 	start, end int64
 	label      string
 }
 
-// form says that from now on a period goes by a version of its limit. until is where its raise ends, 0 without one.
+// formFact says that from now on a period goes by a version of its limit. until is where its raise ends, 0 without one.
 type formFact struct {
 	period *modelPeriod
 	mode   spendlimit.Mode
@@ -97,24 +97,25 @@ type formFact struct {
 	until  int64
 }
 
-// cut is the room in use that a change of the limit in force took away. It stays until the next change.
+// cutFact is the room in use that a change of the limit in force took away. It stays until the next change.
 type cutFact struct {
 	period *modelPeriod
 	amount amount
 }
 
-// carry is unused room that moved to the next period (R60).
+// carryFact is unused room that moved to the next period (R60).
 type carryFact struct {
 	from, to *modelPeriod
 	amount   amount
 }
 
+// firedFact is a threshold that a period has reached.
 type firedFact struct {
 	period    *modelPeriod
 	threshold spendlimit.Threshold
 }
 
-// hold is what was asked and what was granted.
+// modelHold is what was asked and what was granted.
 type modelHold struct {
 	req      spendlimit.Request // accounts sorted, without inherited ones
 	ttl      int64
@@ -126,7 +127,7 @@ type modelHold struct {
 	seq      int64
 }
 
-// change is a new state of a hold. Receipt, ended and own are those of its last end.
+// stateFact is a new state of a hold. Receipt, ended and own are those of its last end.
 type stateFact struct {
 	hold    *modelHold
 	state   state
@@ -135,35 +136,37 @@ type stateFact struct {
 	own     amount
 }
 
+// expiryFact is the last instant at which a hold lives, until the next fact.
 type expiryFact struct {
 	hold *modelHold
 	at   int64
 }
 
-// room is a change of a hold's own room.
+// roomFact is a change of a hold's own room.
 type roomFact struct {
 	hold   *modelHold
 	amount amount
 }
 
-// record is known cost of a hold.
+// recordFact is known cost of a hold.
 type recordFact struct {
 	hold   *modelHold
 	amount amount
 }
 
-// part is the share of an anchor that counts against one set of periods.
+// modelPart is the share of an anchor that counts against one set of periods.
 type modelPart struct {
 	anchor *modelHold
 	at     int64
 }
 
+// lineFact makes a part count against a period.
 type lineFact struct {
 	part   *modelPart
 	period *modelPeriod
 }
 
-// count is what a hold did to a part of an anchor: to all periods that the part has a line on.
+// countFact is what a hold did to a part of an anchor: to all periods that the part has a line on.
 type countFact struct {
 	hold    *modelHold
 	part    *modelPart
@@ -172,7 +175,7 @@ type countFact struct {
 	assumed amount
 }
 
-// direct is spending without a hold: of an account as a whole (period nil) or in one of its periods.
+// directFact is spending without a hold: of an account as a whole (period nil) or in one of its periods.
 type directFact struct {
 	account string
 	period  *modelPeriod
@@ -180,12 +183,13 @@ type directFact struct {
 	spent   amount
 }
 
+// overrunFact is cost for which a period had no room.
 type overrunFact struct {
 	period *modelPeriod
 	amount amount
 }
 
-// usage is an id that was used, and what it has come to. The last fact of an id holds.
+// usageFact is an id that was used, and what it has come to. The last fact of an id holds.
 type usageFact struct {
 	hold     *modelHold // nil of a charge or an adjustment
 	id       string
@@ -195,7 +199,7 @@ type usageFact struct {
 	receipt  receipt
 }
 
-// seen is how far an account's journal was pruned.
+// prunedFact is how far an account's journal was pruned.
 type prunedFact struct {
 	account string
 	seq     int64
@@ -313,7 +317,7 @@ func (m *Model) find(key string) *modelHold {
 	return nil
 }
 
-// chain is h and its ancestors.
+// chainOf is h and its ancestors.
 func chainOf(h *modelHold) []*modelHold {
 	var out []*modelHold
 	for ; h != nil; h = h.parent {
@@ -322,7 +326,7 @@ func chainOf(h *modelHold) []*modelHold {
 	return out
 }
 
-// payers are the accounts of h and its ancestors, by name.
+// payersOf are the accounts of h and its ancestors, by name.
 func payersOf(h *modelHold) []string {
 	var out []string
 	for _, z := range chainOf(h) {
@@ -531,7 +535,7 @@ func (m *Model) last(account string) (at int64) {
 	return at
 }
 
-// sums are the totals of a period or of an account.
+// modelSums are the totals of a period or of an account.
 type modelSums struct{ spent, held, assumed, overrun amount }
 
 // sums adds up everything that counts against a period.
@@ -702,7 +706,7 @@ func (m *Model) assumedOn(h *modelHold, p *modelPart) (sum amount) {
 
 // The journal.
 
-// event is one thing that happened, with what its entries say.
+// modelEvent is one thing that happened, with what its entries say.
 type modelEvent struct {
 	kind      spendlimit.EntryKind
 	ref, hold string
@@ -819,7 +823,7 @@ const (
 
 func utcMicro(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
-// edge shows the start or end of a period.
+// edgeTime shows the start or end of a period.
 func edgeTime(us int64) time.Time {
 	if us == beginning || us == never {
 		return time.Time{}
@@ -833,7 +837,7 @@ func (m *Model) ended(h *modelHold) error {
 	return &spendlimit.EndedError{Hold: h.req.Key, State: c.state, Receipt: c.receipt}
 }
 
-// invalid is ErrInvalid with its field.
+// badInput is ErrInvalid with its field.
 func badInput(field, reason string) error {
 	return &spendlimit.InvalidError{Field: field, Reason: reason}
 }

@@ -84,7 +84,7 @@ func (m *Model) admit(r spendlimit.Request) (h *modelHold, again bool, err error
 
 func ttlMicros(d time.Duration) int64 { return cmp.Or(d, 10*time.Minute).Microseconds() } // R32
 
-// content is what a key stands for.
+// contentOf is what a key stands for.
 func contentOf(h *modelHold) string {
 	r := h.req
 	parent := r.Parent
@@ -110,7 +110,7 @@ func (m *Model) current(accounts []string) ([]*modelPeriod, error) {
 	return lines, nil
 }
 
-// ask is a wish for room.
+// modelAsk is a wish for room.
 type modelAsk struct {
 	want, need amount // want: everything means whatever is free
 	accounts   []string
@@ -125,7 +125,7 @@ type modelAsk struct {
 // everything is more than there ever is.
 const everything amount = math.MaxInt64
 
-// wish turns a request into an ask (R12 to R15, R18).
+// wishOf turns a request into an ask (R12 to R15, R18).
 func wishOf(h *modelHold, lines []*modelPeriod) modelAsk {
 	r := h.req
 	a := modelAsk{want: r.Amount, need: r.Amount, accounts: h.accounts, lines: lines, ancestors: chainOf(h)[1:], parent: h.parent, split: r.Split, free: r.Free}
@@ -205,7 +205,7 @@ func (m *Model) parentRoom(a modelAsk) amount {
 	return floorDiv(m.own(a.parent), a.split.Slots-len(m.twins(a)))
 }
 
-// floor divides, and rounds down below zero too.
+// floorDiv divides, and rounds down below zero too.
 func floorDiv(n amount, by int) amount {
 	q := n / amount(by)
 	if q*amount(by) > n {

@@ -60,7 +60,7 @@ func (m *Model) SetLimit(clock time.Time, l spendlimit.Limit, expect string, opt
 	return out, nil
 }
 
-// normal writes out the defaults of R1.
+// normalLimit writes out the defaults of R1.
 func normalLimit(l spendlimit.Limit) spendlimit.Limit {
 	l.Anchor = cmp.Or(l.Anchor, 1)
 	l.Zone = cmp.Or(l.Zone, "UTC")
