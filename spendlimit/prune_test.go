@@ -72,6 +72,7 @@ func TestT107_PruneWithEverythingAround(t *testing.T) {
 	f.ok(err)
 	f.clock.Advance(2 * time.Hour)
 	f.mustSettle("late at once", total("1"))
+	f.mustCharge("much", "60") // an overrun
 	f.clock.Set(d2.Add(12 * time.Hour))
 	f.mustDeny(req("frozen", "1"))
 	f.mustSettle("unpriced usage", total("1"))
@@ -337,6 +338,37 @@ func TestR74_SweepBeyondOneStep(t *testing.T) {
 	}
 	if heard := f.heard(spendlimit.EventLapsed); heard != 2*n {
 		t.Errorf("%d lapses heard, want %d", heard, 2*n)
+	}
+}
+
+// What writes nothing writes no lapse either, though it has to see it (I8).
+func TestR74_ReplaysLeaveLapsesToOthers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	l := f.limit(daily("10"))
+	short := req("due", "1")
+	short.TTL = time.Second
+	f.mustReserve(short)
+	f.mustReserve(req("k", "2"))
+	f.mustReserve(req("gone", "1"))
+	f.mustRecord("k", "u", "1")
+	f.mustSettle("gone", total("1"))
+	f.mustCharge("c", "1")
+	f.clock.Advance(time.Minute)
+	f.unchanged(func() {
+		f.mustReserve(req("k", "2"))
+		f.mustDispatch("k")
+		f.mustRecord("k", "u", "1")
+		f.mustSettle("gone", total("1"))
+		f.ok(f.Close(f.ctx, "gone"))
+		f.mustRelease("due")
+		f.mustCharge("c", "1")
+		f.change(l.Limit, "")
+		f.mustDeny(req("new", "10"))
+	})
+	f.mustCharge("d", "1")
+	if got, want := f.kinds("acme"), "limit reserve reserve reserve record settle charge lapse charge"; got != want {
+		t.Errorf("entries %s, want %s", got, want)
 	}
 }
 

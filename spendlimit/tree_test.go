@@ -264,17 +264,17 @@ func TestR28_ReleaseTree(t *testing.T) {
 	f.limit(daily("20"))
 	f.limit(on("B", daily("20")))
 	f.mustReserve(req("root", "10"))
-	f.mustReserve(child("open", "root", "4", "B"))
-	f.mustReserve(child("below", "open", "1"))
-	f.mustReserve(child("sent", "root", "3"))
-	f.mustDispatch("sent")
-	f.mustReserve(child("below sent", "sent", "1"))
+	f.mustReserve(child("a", "root", "4", "B"))
+	f.mustReserve(child("b under a", "a", "1"))
+	f.mustReserve(child("c", "root", "3"))
+	f.mustDispatch("c")
+	f.mustReserve(child("d under c", "c", "1"))
 	f.mustReserve(req("stranger", "1"))
 	r := f.mustRelease("root", spendlimit.Tree)
 	f.wantReceipt(r, "returned 7, children 1")
 	for key, want := range map[string]string{
-		"root": "released, granted 10", "open": "released, granted 4", "below": "released, granted 1",
-		"sent": "dispatched, granted 3, own 3", "below sent": "released, granted 1", "stranger": "open, granted 1, own 1",
+		"root": "released, granted 10", "a": "released, granted 4", "b under a": "released, granted 1",
+		"c": "dispatched, granted 3, own 3", "d under c": "released, granted 1", "stranger": "open, granted 1, own 1",
 	} {
 		f.wantHold(key, want)
 	}
@@ -287,10 +287,10 @@ func TestR28_ReleaseTree(t *testing.T) {
 			ended = append(ended, e.Ref)
 		}
 	}
-	if want := []string{"below", "below sent", "open", "root"}; !slices.Equal(ended, want) { // the deepest first
+	if want := []string{"b under a", "d under c", "a", "root"}; !slices.Equal(ended, want) { // the deepest first
 		t.Errorf("released %q, want %q", ended, want)
 	}
-	f.wantReceipt(f.mustSettle("sent", total("2")), "cost 2, returned 1")
+	f.wantReceipt(f.mustSettle("c", total("2")), "cost 2, returned 1")
 	f.wantBalance("acme", "day", "S 2, H 1, A 17")
 }
 

@@ -365,6 +365,33 @@ func TestT108_ContextEnds(t *testing.T) {
 }
 
 // R47: an end has 5 s of its own, and says whether it was begun when they are over.
+// The leader tells the observer for a caller that did not wait for its answer.
+func TestR61_EventsOfACallerThatLeft(t *testing.T) {
+	t.Parallel()
+	bubble(t, spendlimit.Config{}, func(t *testing.T, f *fixture) {
+		l := daily("10")
+		l.Thresholds = []spendlimit.Threshold{{Percent: 50}}
+		f.limit(l)
+		g := newGate(f)
+		f.background(f.Reserve, req("first", "1"))
+		f.background(f.Reserve, req("leads", "1"))
+		left := f.background(func(ctx context.Context, _ spendlimit.Request) (*spendlimit.Hold, error) {
+			_, err := f.Charge(ctx, spendlimit.Expense{ID: "c", Accounts: names("acme"), Cost: total("5")})
+			return nil, err
+		}, spendlimit.Request{})
+		g.open <- struct{}{}
+		synctest.Wait()
+		left.cancel()
+		f.wantFailed(left, spendlimit.ErrUncertain)
+		close(g.open)
+		synctest.Wait()
+		f.mustCharge("c", "5") // the retry is told its answer, not the observer again
+		if n := f.heard(spendlimit.EventCrossed); n != 1 {
+			t.Errorf("%d heard, want 1", n)
+		}
+	})
+}
+
 func TestR47_EndsBehindAStoreThatHangs(t *testing.T) {
 	t.Parallel()
 	bubble(t, spendlimit.Config{}, func(t *testing.T, f *fixture) {
@@ -424,6 +451,23 @@ func TestR68_OrderOfArrival(t *testing.T) {
 		f.wantServed(waiters[3], 0)
 		f.wantServed(waiters[4], 0)
 		small.cancel()
+	})
+}
+
+// A head that stood in the way steps aside when only the reset can help it any more.
+func TestR68_AHeadParks(t *testing.T) {
+	t.Parallel()
+	bubble(t, spendlimit.Config{Random: half}, func(t *testing.T, f *fixture) {
+		f.limit(daily("10"))
+		f.mustReserve(allDay("holder", "6"))
+		head := f.wait(req("head", "8"))
+		small := f.wait(req("small", "1"))
+		time.Sleep(3 * time.Second)
+		f.wantWaiting(small) // 4 are free, but it is not its turn
+		f.mustCharge("c", "3")
+		time.Sleep(time.Second)
+		f.wantWaiting(head)
+		f.wantServed(small, 3550*time.Millisecond) // the head's next poll
 	})
 }
 

@@ -22,10 +22,10 @@ import (
 // CheckLinearizable lets callers work on two hot accounts of a new store at once, writes down what they asked and were
 // told, and fails unless there is one order of all calls, each between its beginning and its end, in which a [Model] would
 // have told them the same.
-func CheckLinearizable(t *testing.T, open func(clock func() time.Time) spendlimit.Store) {
+func CheckLinearizable(t *testing.T, open Open) {
 	t.Helper()
 	for seed := range uint64(8) {
-		h, err := RecordHistory(t.Context(), open, seed)
+		h, err := RecordHistory(t, open, seed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,19 +56,20 @@ type historyAnswer struct {
 	revision int64 // of the entry that the call wrote; 0 if it wrote none
 }
 
+// historyNow is when everything happens.
+func historyNow() time.Time { return time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC) }
+
 const (
 	historyCallers = 12
 	historyCalls   = 30 // of each caller
 	historyLimit   = 12
 )
 
-// historyNow is when everything happens.
-var historyNow = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-
 // RecordHistory lets callers work on a new store. The seed says what is asked; the order is chance.
-func RecordHistory(ctx context.Context, open func(clock func() time.Time) spendlimit.Store, seed uint64) (*History, error) {
+func RecordHistory(t testing.TB, open Open, seed uint64) (*History, error) {
+	ctx := t.Context()
 	h := &History{cfg: spendlimit.Config{Unit: spendlimit.Requests}}
-	led, err := spendlimit.New(open(func() time.Time { return historyNow }), h.cfg)
+	led, err := spendlimit.New(open(t, historyNow).Store, h.cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +146,7 @@ func drawAsk(dice *rand.Rand, call int) historyAsk {
 				return orNil(h, err), err
 			},
 			func(m *Model) (any, error) {
-				h, err := m.Reserve(historyNow, r)
+				h, err := m.Reserve(historyNow(), r)
 				return orNil(h, err), err
 			},
 		}
@@ -154,13 +155,13 @@ func drawAsk(dice *rand.Rand, call int) historyAsk {
 		return historyAsk{
 			account, fmt.Sprintf("settle %s at %d", key, n-1),
 			func(ctx context.Context, l *spendlimit.Ledger) (any, error) { return l.Settle(ctx, key, c.Real()) },
-			func(m *Model) (any, error) { return m.Settle(historyNow, key, c) },
+			func(m *Model) (any, error) { return m.Settle(historyNow(), key, c) },
 		}
 	case 5:
 		return historyAsk{
 			account, "release " + key,
 			func(ctx context.Context, l *spendlimit.Ledger) (any, error) { return l.Release(ctx, key) },
-			func(m *Model) (any, error) { return m.Release(historyNow, key) },
+			func(m *Model) (any, error) { return m.Release(historyNow(), key) },
 		}
 	case 6:
 		u := Usage{Hold: key, ID: "u", Cost: Cost{Form: KnownCost, Amount: n - 1}, Cumulative: true}
@@ -169,14 +170,14 @@ func drawAsk(dice *rand.Rand, call int) historyAsk {
 			func(ctx context.Context, l *spendlimit.Ledger) (any, error) {
 				return l.Record(ctx, spendlimit.Usage{Hold: u.Hold, ID: u.ID, Cost: u.Cost.Real(), Cumulative: true})
 			},
-			func(m *Model) (any, error) { return m.Record(historyNow, u) },
+			func(m *Model) (any, error) { return m.Record(historyNow(), u) },
 		}
 	case 7:
 		x := spendlimit.Adjustment{ID: key, Account: account, By: -n, Reason: "bill"}
 		return historyAsk{
 			account, fmt.Sprintf("adjust %s by %d", key, -n),
 			func(ctx context.Context, l *spendlimit.Ledger) (any, error) { return l.Adjust(ctx, x) },
-			func(m *Model) (any, error) { return m.Adjust(historyNow, x) },
+			func(m *Model) (any, error) { return m.Adjust(historyNow(), x) },
 		}
 	case 8:
 		x := Expense{ID: key, Accounts: []string{account}, Cost: Cost{Form: KnownCost, Amount: 1}}
@@ -185,7 +186,7 @@ func drawAsk(dice *rand.Rand, call int) historyAsk {
 			func(ctx context.Context, l *spendlimit.Ledger) (any, error) {
 				return l.Charge(ctx, spendlimit.Expense{ID: x.ID, Accounts: x.Accounts, Cost: x.Cost.Real()})
 			},
-			func(m *Model) (any, error) { return m.Charge(historyNow, x) },
+			func(m *Model) (any, error) { return m.Charge(historyNow(), x) },
 		}
 	}
 	return historyAsk{
@@ -198,7 +199,7 @@ func drawAsk(dice *rand.Rand, call int) historyAsk {
 			return nil, nil
 		},
 		func(m *Model) (any, error) {
-			b := m.Balances(historyNow, account, time.Time{})[0]
+			b := m.Balances(historyNow(), account, time.Time{})[0]
 			b.Fingerprint = ""
 			return b, nil
 		},
@@ -231,7 +232,7 @@ func byAccount(ops []porcupine.Operation) [][]porcupine.Operation {
 func (h *History) begin() *Model {
 	m := NewModel(h.cfg)
 	for _, l := range historyLimits() {
-		if _, err := m.SetLimit(historyNow, l, ""); err != nil {
+		if _, err := m.SetLimit(historyNow(), l, ""); err != nil {
 			panic(err)
 		}
 	}

@@ -30,7 +30,9 @@ func TestHistoryOfABrokenStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, err := spendlimittest.RecordHistory(t.Context(), func(clock func() time.Time) spendlimit.Store { return broken(onStrict(clock)) }, 1)
+			h, err := spendlimittest.RecordHistory(t, func(t testing.TB, clock func() time.Time) spendlimittest.Handle {
+				return spendlimittest.Handle{Store: broken(spendlimittest.NewStrict(clock))}
+			}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,16 +20,18 @@ import (
 )
 
 // CheckModel runs random commands on a ledger over a new store and on a [Model], and compares after every command: the answer,
-// all balances, all holds, the journal, and the invariants I1 to I8 and I10. It returns how many commands it ran. The flags of
-// package rapid say how many runs there are and how long each is; a failure is shrunk, printed and replayed by its seed.
-func CheckModel(t *testing.T, open func(clock func() time.Time) spendlimit.Store) (commands int) {
+// all balances, all holds, the journal, and the invariants I1 to I8 and I10. Between commands the clock is set on and back,
+// the ledger is made anew, and the store fails. It returns how many commands it ran. The flags of package rapid say how many
+// runs there are and how long each is; a failure is shrunk, printed and replayed by its seed.
+func CheckModel(t *testing.T, open Open) (commands int) {
 	t.Helper()
-	rapid.Check(t, func(t *rapid.T) {
-		w := newMachine(t, open)
-		for _, a := range machineAccounts {
-			w.first(t, w.limitOf(t, a, "l1", ""))
+	rapid.Check(t, func(r *rapid.T) {
+		w := newMachine(r, t, open)
+		defer w.close()
+		for _, a := range machineAccounts() {
+			w.first(r, w.limitOf(r, a, "l1", ""))
 		}
-		t.Repeat(w.actions())
+		r.Repeat(w.actions())
 		commands += w.ran
 	})
 	return commands
@@ -39,9 +41,10 @@ func CheckModel(t *testing.T, open func(clock func() time.Time) spendlimit.Store
 type machine struct {
 	ctx   context.Context
 	clock time.Time
-	start time.Time
 	cfg   spendlimit.Config
-	store *Faulty
+	tb    testing.TB
+	used  Handle
+	store *Faulty // over the handle's
 	led   *spendlimit.Ledger
 	model *Model
 
@@ -71,43 +74,64 @@ type world struct {
 	journals map[string][]spendlimit.Entry
 }
 
-var machineAccounts = []string{"a", "b", "c"}
+func machineAccounts() []string { return []string{"a", "b", "c"} }
 
-func newMachine(t *rapid.T, open func(clock func() time.Time) spendlimit.Store) *machine {
+func newMachine(t *rapid.T, tb testing.TB, open Open) *machine {
 	starts := []string{"2026-03-07T23:59:58Z", "2026-05-14T12:00:00Z", "2026-10-31T15:59:00Z"}
 	start, err := time.Parse(time.RFC3339, rapid.SampledFrom(starts).Draw(t, "start"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := spendlimit.Config{Unit: spendlimit.Requests}
-	narrow, trees := rapid.Bool().Draw(t, "narrow"), rapid.Bool().Draw(t, "trees")
-	cfg.NoLimit = rapid.SampledFrom([]spendlimit.Policy{spendlimit.Refuse, spendlimit.Refuse, spendlimit.Allow}).Draw(t, "no limit")
-	if rapid.Bool().Draw(t, "defaults") {
-		cfg.Defaults = func(account string) []spendlimit.Limit {
-			if account == "c" {
-				return []spendlimit.Limit{{Name: "l1", Kind: spendlimit.Day, Amount: 12}, {Name: "l2", Kind: spendlimit.AllTime, Amount: 40}}
-			}
-			return nil
-		}
-	}
+	cfg := drawConfig(t)
 	w := &machine{
-		ctx: context.Background(), clock: start, cfg: cfg, model: NewModel(cfg), narrow: narrow, trees: trees,
+		ctx: context.Background(), clock: start, cfg: cfg, tb: tb, model: NewModel(cfg),
+		narrow: rapid.Bool().Draw(t, "narrow"), trees: rapid.Bool().Draw(t, "trees"),
 		prints: map[string]string{"": ""}, direct: map[string]spendlimit.Amount{},
 	}
-	w.store = NewFaulty(open(func() time.Time { return w.clock }))
-	w.restart(t)
+	w.begin(t, open(tb, func() time.Time { return w.clock }))
 	w.was = w.read(t)
 	w.compareBalances(t, w.was) // learns the fingerprints of the default limits
 	return w
 }
 
-// restart makes another ledger on the same store.
-func (w *machine) restart(t *rapid.T) {
+func drawConfig(t *rapid.T) spendlimit.Config {
+	cfg := spendlimit.Config{Unit: spendlimit.Requests}
+	cfg.NoLimit = rapid.SampledFrom([]spendlimit.Policy{spendlimit.Refuse, spendlimit.Refuse, spendlimit.Allow}).Draw(t, "no limit")
+	if rapid.Bool().Draw(t, "defaults") {
+		cfg.Defaults = func(account string) []spendlimit.Limit {
+			if account != "c" {
+				return nil
+			}
+			return []spendlimit.Limit{{Name: "l1", Kind: spendlimit.Day, Amount: 12}, {Name: "l2", Kind: spendlimit.AllTime, Amount: 40}}
+		}
+	}
+	return cfg
+}
+
+// begin makes a ledger on a handle.
+func (w *machine) begin(t *rapid.T, h Handle) {
+	w.used, w.store = h, NewFaulty(h.Store)
 	led, err := spendlimit.New(w.store, w.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.led = led
+}
+
+func (w *machine) close() {
+	if w.used.Close != nil {
+		_ = w.used.Close()
+	}
+}
+
+// restart goes on with another ledger, on a handle of its own where the store has more than one.
+func (w *machine) restart(t *rapid.T) {
+	h := w.used
+	if h.Again != nil {
+		h = w.used.Again(w.tb)
+		w.close()
+	}
+	w.begin(t, h)
 }
 
 // run gives a command to both and compares.
@@ -319,7 +343,7 @@ func (w *machine) compare(t *rapid.T, c command) world {
 	if diff := different(bare(w.model.Holds(w.clock, spendlimit.HoldFilter{})), is.holds); diff != "" {
 		t.Fatalf("%s: holds (-model +ledger):\n%s", c.text, diff)
 	}
-	for _, a := range machineAccounts {
+	for _, a := range machineAccounts() {
 		if diff := different(w.model.Entries(a, 0), is.journals[a]); diff != "" {
 			t.Fatalf("%s: entries of %s (-model +ledger):\n%s", c.text, a, diff)
 		}
@@ -336,7 +360,7 @@ func (w *machine) unchanged(t *rapid.T, c command, was, is world) {
 }
 
 func (w *machine) compareBalances(t *rapid.T, is world) {
-	for _, a := range machineAccounts {
+	for _, a := range machineAccounts() {
 		want := w.model.Balances(w.clock, a, time.Time{})
 		w.learn(t, want, is.now[a])
 		if diff := different(w.plain(want), w.plain(is.now[a])); diff != "" {
@@ -393,7 +417,7 @@ func (w *machine) read(t *rapid.T) world {
 	is := world{
 		now: map[string][]spendlimit.Balance{}, rows: map[string][]spendlimit.Balance{}, journals: map[string][]spendlimit.Entry{},
 	}
-	for _, a := range machineAccounts {
+	for _, a := range machineAccounts() {
 		is.now[a] = listed(t, w.led.Balances(w.ctx, a, time.Time{}))
 		for _, at := range w.model.instants(a) {
 			is.rows[a] = append(is.rows[a], listed(t, w.led.Balances(w.ctx, a, at))...)
@@ -419,7 +443,7 @@ func listed[T any](t *rapid.T, list iter.Seq2[T, error]) (out []T) {
 
 // invariants checks what must be true of a ledger whatever it was told.
 func (w *machine) invariants(t *rapid.T, is world) {
-	for _, a := range machineAccounts {
+	for _, a := range machineAccounts() {
 		w.checkJournal(t, a, is)
 		if len(is.journals[a]) == 0 {
 			continue

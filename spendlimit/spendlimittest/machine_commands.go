@@ -478,7 +478,7 @@ func (w *machine) sweep(t *rapid.T) command {
 
 // setBack tells whether the clock is behind an entry.
 func (w *machine) setBack() bool {
-	return slices.ContainsFunc(machineAccounts, func(a string) bool { return w.model.last(a) > w.clock.UnixMicro() })
+	return slices.ContainsFunc(machineAccounts(), func(a string) bool { return w.model.last(a) > w.clock.UnixMicro() })
 }
 
 func (w *machine) prune(t *rapid.T) command {
@@ -538,14 +538,14 @@ func (w *machine) faulty(t *rapid.T) {
 
 func (w *machine) account(t *rapid.T) string {
 	if w.seldom(t, "other account") {
-		return machineAccounts[0]
+		return machineAccounts()[0]
 	}
-	return rapid.SampledFrom(machineAccounts).Draw(t, "account")
+	return rapid.SampledFrom(machineAccounts()).Draw(t, "account")
 }
 
 func (w *machine) accounts(t *rapid.T) []string {
 	if w.seldom(t, "other accounts") {
-		return machineAccounts[:1]
+		return machineAccounts()[:1]
 	}
 	return rapid.SampledFrom([][]string{{"a"}, {"a"}, {"b"}, {"c"}, {"a", "b"}, {"c", "b"}, {"a", "b", "c"}}).Draw(t, "accounts")
 }

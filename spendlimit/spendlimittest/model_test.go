@@ -13,13 +13,14 @@ import (
 	"github.com/stint-go/stint/spendlimit/spendlimittest"
 )
 
-type opener = func(clock func() time.Time) spendlimit.Store
-
-func onMemory(clock func() time.Time) spendlimit.Store {
-	return memory.New(&memory.Options{Clock: clock}).Spend()
+func onMemory(_ testing.TB, clock func() time.Time) spendlimittest.Handle {
+	db := memory.New(&memory.Options{Clock: clock})
+	return spendlimittest.Handle{Store: db.Spend(), Close: func() error { db.Close(); return nil }}
 }
 
-func onStrict(clock func() time.Time) spendlimit.Store { return spendlimittest.NewStrict(clock) }
+func onStrict(_ testing.TB, clock func() time.Time) spendlimittest.Handle {
+	return strictHandle(spendlimittest.NewStrict(clock))
+}
 
 // Each command is followed by a comparison of everything, with I2 in it. The clock steps back and forth between them (T34).
 func TestT11_TenThousandRandomCommands(t *testing.T) {
@@ -46,7 +47,7 @@ func TestT69_RestBetweenRecordAndSettle(t *testing.T) {
 		for _, order := range mixes("", 3, 3) {
 			t.Run(cost+" "+order, func(t *testing.T) {
 				t.Parallel()
-				for name, open := range map[string]opener{"memory": onMemory, "strict": onStrict} {
+				for name, open := range map[string]spendlimittest.Open{"memory": onMemory, "strict": onStrict} {
 					restInterleaved(t, name, open, order, spendlimit.USD.MustParse(cost))
 				}
 			})
@@ -68,9 +69,9 @@ func mixes(done string, a, b int) (all []string) {
 	return all
 }
 
-func restInterleaved(t *testing.T, name string, open opener, order string, cost spendlimit.Amount) {
+func restInterleaved(t *testing.T, name string, open spendlimittest.Open, order string, cost spendlimit.Amount) {
 	ctx, usd := t.Context(), spendlimit.USD.MustParse
-	led, err := spendlimit.New(open(time.Now), spendlimit.Config{Unit: spendlimit.USD})
+	led, err := spendlimit.New(open(t, time.Now).Store, spendlimit.Config{Unit: spendlimit.USD})
 	must(t, err)
 	must2(led.SetLimit(ctx, spendlimit.Limit{Account: "acme", Name: "total", Kind: spendlimit.AllTime, Amount: usd("10")}, ""))(t)
 	must2(led.Reserve(ctx, spendlimit.Request{Key: "A", Accounts: []string{"acme"}, Amount: usd("2.5")}))(t)
@@ -133,7 +134,7 @@ func TestI9_EvenSplit(t *testing.T) {
 		room := spendlimit.Amount(rapid.Int64Range(1, 1_000_000).Draw(t, "room"))
 		slots := rapid.IntRange(1, 20).Draw(t, "slots")
 		room = max(room, spendlimit.Amount(slots)) // nobody is granted nothing
-		led, err := spendlimit.New(onMemory(time.Now), spendlimit.Config{Unit: spendlimit.Requests})
+		led, err := spendlimit.New(memory.New(nil).Spend(), spendlimit.Config{Unit: spendlimit.Requests})
 		if err != nil {
 			t.Fatal(err)
 		}
