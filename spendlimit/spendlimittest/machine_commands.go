@@ -51,16 +51,6 @@ func (w *machine) actions() map[string]func(*rapid.T) {
 	return all
 }
 
-// unlessNarrow makes room for other commands in a narrow world.
-func (w *machine) unlessNarrow(draw func(*rapid.T) command) func(*rapid.T) command {
-	return func(t *rapid.T) command {
-		if w.seldom(t, "change of limits") {
-			return w.reserve(t)
-		}
-		return draw(t)
-	}
-}
-
 // seldom tells whether something is left out: in a narrow world mostly, in others never.
 func (w *machine) seldom(t *rapid.T, name string) bool {
 	return w.narrow && rapid.IntRange(0, 5).Draw(t, name) < 5
