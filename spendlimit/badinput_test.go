@@ -164,6 +164,8 @@ func TestBadInput_Reserve(t *testing.T) {
 		badLabels(func(r *request, labels map[string]string) { r.Labels = labels }),
 		[]bad[request]{
 			{"price of 4 KiB and a byte", set(func(r *request) { r.Price = strings.Repeat("p", 4<<10+1) }), "Price", nil},
+			{"price not UTF-8", set(func(r *request) { r.Price = "a\xffb" }), "Price", nil},
+			{"price with a NUL", set(func(r *request) { r.Price = "a\x00b" }), "Price", nil},
 			{"amount below 0", set(func(r *request) { r.Amount = -1 }), "Amount", nil},
 			{"amount 0", set(func(r *request) { r.Amount, r.Min = 0, 0 }), "Amount", nil},
 			{"min below 0", set(func(r *request) { r.Min = -1 }), "Min", nil},

@@ -193,7 +193,7 @@ func TestR76_ThePrefixAlone(t *testing.T) {
 	}
 }
 
-// A parent that ended before its child did is gone first; what the child still costs is counted as ever.
+// A parent that ended long ago stays as long as its child is stored; what the child still costs is counted as ever.
 func TestR76_AChildThatEndedLater(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

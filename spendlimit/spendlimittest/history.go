@@ -135,28 +135,12 @@ func answerOf(answer any, err error) historyAnswer {
 func drawAsk(dice *rand.Rand, call int) historyAsk {
 	account := []string{"a", "b"}[dice.IntN(2)]
 	key := fmt.Sprintf("%s%02d", account, call/3+dice.IntN(4))
-	n := spendlimit.Amount(1 + dice.IntN(4))
+	n := spendlimit.Amount(dice.IntN(4))
 	switch dice.IntN(12) {
 	case 0, 1, 2:
-		r := spendlimit.Request{Key: key, Accounts: []string{account}, Amount: 2}
-		return historyAsk{
-			account, "reserve " + key,
-			func(ctx context.Context, l *spendlimit.Ledger) (any, error) {
-				h, err := l.Reserve(ctx, r)
-				return orNil(h, err), err
-			},
-			func(m *Model) (any, error) {
-				h, err := m.Reserve(historyNow(), r)
-				return orNil(h, err), err
-			},
-		}
+		return askReserve(account, key)
 	case 3, 4:
-		c := Cost{Form: KnownCost, Amount: n - 1}
-		return historyAsk{
-			account, fmt.Sprintf("settle %s at %d", key, n-1),
-			func(ctx context.Context, l *spendlimit.Ledger) (any, error) { return l.Settle(ctx, key, c.Real()) },
-			func(m *Model) (any, error) { return m.Settle(historyNow(), key, c) },
-		}
+		return askSettle(account, key, n)
 	case 5:
 		return historyAsk{
 			account, "release " + key,
@@ -164,31 +148,63 @@ func drawAsk(dice *rand.Rand, call int) historyAsk {
 			func(m *Model) (any, error) { return m.Release(historyNow(), key) },
 		}
 	case 6:
-		u := Usage{Hold: key, ID: "u", Cost: Cost{Form: KnownCost, Amount: n - 1}, Cumulative: true}
-		return historyAsk{
-			account, fmt.Sprintf("record %s at %d", key, n-1),
-			func(ctx context.Context, l *spendlimit.Ledger) (any, error) {
-				return l.Record(ctx, spendlimit.Usage{Hold: u.Hold, ID: u.ID, Cost: u.Cost.Real(), Cumulative: true})
-			},
-			func(m *Model) (any, error) { return m.Record(historyNow(), u) },
-		}
+		return askRecord(account, key, n)
 	case 7:
-		x := spendlimit.Adjustment{ID: key, Account: account, By: -n, Reason: "bill"}
+		x := spendlimit.Adjustment{ID: key, Account: account, By: -n - 1, Reason: "bill"}
 		return historyAsk{
-			account, fmt.Sprintf("adjust %s by %d", key, -n),
+			account, fmt.Sprintf("adjust %s by %d", key, x.By),
 			func(ctx context.Context, l *spendlimit.Ledger) (any, error) { return l.Adjust(ctx, x) },
 			func(m *Model) (any, error) { return m.Adjust(historyNow(), x) },
 		}
 	case 8:
-		x := Expense{ID: key, Accounts: []string{account}, Cost: Cost{Form: KnownCost, Amount: 1}}
-		return historyAsk{
-			account, "charge " + key,
-			func(ctx context.Context, l *spendlimit.Ledger) (any, error) {
-				return l.Charge(ctx, spendlimit.Expense{ID: x.ID, Accounts: x.Accounts, Cost: x.Cost.Real()})
-			},
-			func(m *Model) (any, error) { return m.Charge(historyNow(), x) },
-		}
+		return askCharge(account, key)
 	}
+	return askBalance(account)
+}
+
+func askReserve(account, key string) historyAsk {
+	r := spendlimit.Request{Key: key, Accounts: []string{account}, Amount: 2}
+	return historyAsk{
+		account, "reserve " + key,
+		func(ctx context.Context, l *spendlimit.Ledger) (any, error) {
+			h, err := l.Reserve(ctx, r)
+			return orNil(h, err), err
+		},
+		func(m *Model) (any, error) {
+			h, err := m.Reserve(historyNow(), r)
+			return orNil(h, err), err
+		},
+	}
+}
+
+func askSettle(account, key string, n spendlimit.Amount) historyAsk {
+	c := Cost{Form: KnownCost, Amount: n}
+	return historyAsk{
+		account, fmt.Sprintf("settle %s at %d", key, n),
+		func(ctx context.Context, l *spendlimit.Ledger) (any, error) { return l.Settle(ctx, key, c.Real()) },
+		func(m *Model) (any, error) { return m.Settle(historyNow(), key, c) },
+	}
+}
+
+func askRecord(account, key string, n spendlimit.Amount) historyAsk {
+	u := Usage{Hold: key, ID: "u", Cost: Cost{Form: KnownCost, Amount: n}, Cumulative: true}
+	return historyAsk{
+		account, fmt.Sprintf("record %s at %d", key, n),
+		func(ctx context.Context, l *spendlimit.Ledger) (any, error) { return l.Record(ctx, u.Real()) },
+		func(m *Model) (any, error) { return m.Record(historyNow(), u) },
+	}
+}
+
+func askCharge(account, id string) historyAsk {
+	x := Expense{ID: id, Accounts: []string{account}, Cost: Cost{Form: KnownCost, Amount: 1}}
+	return historyAsk{
+		account, "charge " + id,
+		func(ctx context.Context, l *spendlimit.Ledger) (any, error) { return l.Charge(ctx, x.Real()) },
+		func(m *Model) (any, error) { return m.Charge(historyNow(), x) },
+	}
+}
+
+func askBalance(account string) historyAsk {
 	return historyAsk{
 		account, "balance of " + account,
 		func(ctx context.Context, l *spendlimit.Ledger) (any, error) {

@@ -490,7 +490,9 @@ func (w *machine) checkBalance(t *rapid.T, b spendlimit.Balance) {
 		}
 	}
 	for _, was := range w.was.rows[b.Account] {
-		if was.Limit == b.Limit && was.Start.Equal(b.Start) && strings.HasPrefix(w.name(was.Fingerprint), generation(w.name(b.Fingerprint))) && b.Overrun < was.Overrun {
+		same := was.Limit == b.Limit && was.Start.Equal(b.Start) &&
+			strings.HasPrefix(w.name(was.Fingerprint), generation(w.name(b.Fingerprint)))
+		if same && b.Overrun < was.Overrun {
 			t.Fatalf("I6: overrun fell from %+v to %+v", was, b)
 		}
 	}
@@ -544,7 +546,8 @@ func (w *machine) checkGrant(t *rapid.T, e spendlimit.Entry, is world) {
 		}
 		for _, b := range is.rows[e.Account] {
 			l := w.model.version(w.model.limit(b.Account, b.Limit)).cfg
-			if grant && g.Held > 0 && b.Limit == g.Limit && b.Start.Equal(g.Start) && e.At.Equal(w.clock) && l.Mode == spendlimit.Hard && b.Available < 0 {
+			on := b.Limit == g.Limit && b.Start.Equal(g.Start) && e.At.Equal(w.clock)
+			if on && grant && g.Held > 0 && l.Mode == spendlimit.Hard && b.Available < 0 {
 				t.Fatalf("I5: %+v did not fit: %+v", e, b)
 			}
 		}

@@ -89,6 +89,11 @@ type Usage struct {
 	Cumulative bool
 }
 
+// Real is the usage to give to a ledger.
+func (u Usage) Real() spendlimit.Usage {
+	return spendlimit.Usage{Hold: u.Hold, ID: u.ID, Cost: u.Cost.Real(), Cumulative: u.Cumulative}
+}
+
 // Record answers as [spendlimit.Ledger.Record] does (R41 to R43).
 func (m *Model) Record(clock time.Time, u Usage) (out receipt, err error) {
 	err = m.step(clock, nil, []string{u.Hold}, nil, func() (bool, error) {
@@ -337,6 +342,11 @@ type Expense struct {
 	Accounts []string
 	Cost     Cost // KnownCost
 	At       time.Time
+}
+
+// Real is the expense to give to a ledger.
+func (e Expense) Real() spendlimit.Expense {
+	return spendlimit.Expense{ID: e.ID, Accounts: e.Accounts, Cost: e.Cost.Real(), At: e.At}
 }
 
 // Charge answers as [spendlimit.Ledger.Charge] does (R49).

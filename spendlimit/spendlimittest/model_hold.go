@@ -128,7 +128,10 @@ const everything amount = math.MaxInt64
 // wishOf turns a request into an ask (R12 to R15, R18).
 func wishOf(h *modelHold, lines []*modelPeriod) modelAsk {
 	r := h.req
-	a := modelAsk{want: r.Amount, need: r.Amount, accounts: h.accounts, lines: lines, ancestors: chainOf(h)[1:], parent: h.parent, split: r.Split, free: r.Free}
+	a := modelAsk{
+		want: r.Amount, need: r.Amount, accounts: h.accounts, lines: lines, ancestors: chainOf(h)[1:], parent: h.parent,
+		split: r.Split, free: r.Free,
+	}
 	if r.Amount == 0 {
 		a.want = everything
 	}
@@ -443,7 +446,9 @@ func (m *Model) Shrink(clock time.Time, s spendlimit.Shrinkage) (out receipt, er
 		case s.By > m.own(h):
 			return badInput("By", "more than its own")
 		}
-		done := m.event(modelEvent{kind: spendlimit.EntryShrink, ref: s.ID, hold: s.Hold, at: m.now, accounts: payersOf(h)}, func() { m.giveBack(h, s.By) })
+		done := m.event(modelEvent{kind: spendlimit.EntryShrink, ref: s.ID, hold: s.Hold, at: m.now, accounts: payersOf(h)}, func() {
+			m.giveBack(h, s.By)
+		})
 		out = receipt{Returned: s.By, Own: m.own(h), LiveChildren: m.children(h), Crossed: m.crossed, Revision: done.seq}
 		return nil
 	})

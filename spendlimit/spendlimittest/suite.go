@@ -1,6 +1,7 @@
 // Package spendlimittest has what a [spendlimit.Store] must pass and what it can be compared with: a conformance suite
-// ([Run]), a reference store ([NewStrict]), a model of a ledger ([Model]), a store that fails on command ([NewFaulty]) and
-// a dump of all rows ([Dump]).
+// ([Run]), a reference store ([NewStrict]), a model of a ledger ([Model]) with random commands to compare it by
+// ([CheckModel]), a check of concurrent histories ([CheckLinearizable]), a store that fails on command ([NewFaulty]) and a
+// dump of all rows ([Dump]).
 //
 //	func TestConformance(t *testing.T) {
 //		spendlimittest.Run(t, func(t testing.TB, clock func() time.Time) spendlimittest.Handle {
