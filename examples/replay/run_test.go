@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,31 +155,44 @@ func TestWorkersRunAtOnce(t *testing.T) {
 	}
 }
 
-// An error of one call ends the replay and names the call's line.
+// An error of one call ends the replay and names the call's line. However late the failing worker is, the others, held
+// until it has failed, make no further call.
 func TestRunStops(t *testing.T) {
 	t.Parallel()
-	for _, workers := range []string{"1", "8"} {
-		cfg, err := parseFlags([]string{"-workers", workers, "-limit", ""}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := newReplay(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		const bad = 1000
-		r.calls[bad].output = -1
-		for i := range r.calls {
-			r.calls[i].at = r.calls[0].at // all at once
-		}
-		steps := make(chan struct{}, len(r.calls))
-		err = r.run(t.Context(), func() { steps <- struct{}{} })
-		if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("built-in trace:%d: price: cost: invalid", bad+2)) {
-			t.Errorf("%s workers: error %v", workers, err)
-		}
-		if n := len(steps); n <= bad || n > bad+200 {
-			t.Errorf("%s workers: %d calls were made", workers, n)
-		}
+	for _, workers := range []int{1, 8} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg, err := parseFlags([]string{"-workers", strconv.Itoa(workers), "-limit", ""}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := newReplay(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const bad = 1000
+			r.calls[bad].output = -1
+			for i := range r.calls {
+				r.calls[i].at = r.calls[0].at // all at once
+			}
+			var made atomic.Int64
+			failed, ended := make(chan struct{}), make(chan error, 1)
+			go func() {
+				ended <- r.run(t.Context(), func() {
+					if made.Add(1) > int64(bad+workers) {
+						<-failed
+					}
+				})
+			}()
+			synctest.Wait() // every worker is held or gone: the bad call is over
+			close(failed)
+			err = <-ended
+			if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("built-in trace:%d: price: cost: invalid", bad+2)) {
+				t.Errorf("%d workers: error %v", workers, err)
+			}
+			if n := made.Load(); n <= bad || n > int64(bad+2*workers) || workers == 1 && n != bad+1 {
+				t.Errorf("%d workers: %d calls were made", workers, n)
+			}
+		})
 	}
 }
 
