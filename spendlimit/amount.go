@@ -20,12 +20,19 @@ const MaxAmount = Amount(math.MaxInt64)
 
 // Add returns a + b, or ErrOverflow.
 func (a Amount) Add(b Amount) (Amount, error) {
-	s := a + b
-	if (s > a) != (b > 0) && b != 0 {
-		return 0, fmt.Errorf("%w: %d + %d", ErrOverflow, a, b)
+	if s, ok := sum(a, b); ok {
+		return s, nil
 	}
-	return s, nil
+	return 0, overflow(a, b)
 }
+
+// sum is small enough to be inlined where speed counts.
+func sum(a, b Amount) (s Amount, ok bool) {
+	s = a + b
+	return s, (a^s)&(b^s) >= 0 // it fits unless both have the sign that s has not
+}
+
+func overflow(a, b Amount) error { return fmt.Errorf("%w: %d + %d", ErrOverflow, a, b) }
 
 // Sub returns a - b, or ErrOverflow.
 func (a Amount) Sub(b Amount) (Amount, error) {

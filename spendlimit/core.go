@@ -57,7 +57,7 @@ func (s *step) run(c command) error {
 		keep, err = c.apply(s)
 	}
 	if err != nil || !keep {
-		s.w.revert(at)
+		s.w.revert(&at)
 		s.events, s.freed = nil, s.freed[:0]
 	}
 	return err
@@ -67,7 +67,7 @@ func (s *step) run(c command) error {
 func (s *step) ledgerRow() error {
 	if s.w.ledger == nil {
 		s.w.ledger = &LedgerRow{Name: s.cfg.Name, Unit: s.cfg.Unit}
-		s.w.seen.NewLedger = s.w.ledger
+		s.w.changes.NewLedger = s.w.ledger
 		return nil
 	}
 	if s.w.ledger.Unit != s.cfg.Unit {
@@ -82,7 +82,7 @@ func (s *step) account(name string) (*AccountRow, error) {
 	if a == nil {
 		a = &AccountRow{Name: name, mark: s.w.mark}
 		s.w.accounts.set(name, a)
-		s.w.seen.NewAccounts = append(s.w.seen.NewAccounts, a)
+		s.w.changes.NewAccounts = append(s.w.changes.NewAccounts, a)
 	}
 	if a.Seq == 0 && s.cfg.Defaults != nil {
 		for _, l := range s.cfg.Defaults(name) {
@@ -119,7 +119,7 @@ func (s *step) ready(names []string) ([]*AccountRow, error) {
 // step has pruned is gone already: what was written on it now could never be corrected.
 func (s *step) readyHold(key string) (*HoldRow, error) {
 	h := s.w.holds.get(key)
-	if h == nil || slices.Contains(s.w.seen.Pruned, h) {
+	if h == nil || slices.Contains(s.w.changes.Pruned, h) {
 		return nil, ErrNotFound
 	}
 	return h, s.lapseDue(s.accountsOf(h))
@@ -208,7 +208,7 @@ func (s *step) lapse(h *HoldRow) error {
 		s.assumeOwn(h)
 	}
 	h.Receipt = Receipt{Returned: h.EndOwn - h.EndCharge, Assumed: h.Assumed, LiveChildren: h.Children}
-	b, err := s.book(booking{kind: EntryLapse, ref: h.Key, at: h.ExpiresUS + 1, accounts: s.accountsOf(h)})
+	b, err := s.book(&booking{kind: EntryLapse, ref: h.Key, at: h.ExpiresUS + 1, accounts: s.accountsOf(h)})
 	h.Receipt.Revision = b.seq
 	s.tell(Event{Kind: EventLapsed, Hold: h.Key, Account: s.owners[0].Name, Amount: h.EndOwn, Assumed: h.Assumed})
 	return err
@@ -279,13 +279,13 @@ func (s *step) count(h, z *HoldRow, u, covered Amount, assumed bool) {
 		if spent == 0 {
 			continue
 		}
-		d := delta{spent: spent, held: -use}
+		c := change{spent: spent, held: -use}
 		if assumed {
-			d.assumed = spent
+			c.assumed = spent
 			s.w.editHold(h)
 			h.Assumes = append(h.Assumes, Assumption{Anchor: z, Part: i, Amount: spent})
 		}
-		s.postPart(z, p, d)
+		s.postPart(z, p, c)
 	}
 }
 
@@ -315,7 +315,7 @@ func (s *step) giveBack(h *HoldRow, room Amount) {
 			p.Left -= use
 			rest -= use
 			if use > 0 {
-				s.postPart(z, p, delta{held: -use})
+				s.postPart(z, p, change{held: -use})
 			}
 		}
 	}
@@ -332,7 +332,7 @@ func (s *step) markUnpriced(h *HoldRow, n int) {
 		for i := range z.parts() {
 			for _, p := range z.part(i).Lines {
 				if !z.lineBefore(i, p) {
-					s.post(delta{account: p.Limit.Account, period: p, unpriced: int64(n)})
+					s.post(p.Limit.Account, p, 0, change{unpriced: int64(n)})
 				}
 			}
 		}
@@ -364,52 +364,59 @@ func (h *HoldRow) part(i int) *Part {
 	return &h.More[i-1]
 }
 
-// delta is what the running event changes in one period, or, with a nil period, in an account's own total.
-type delta struct {
-	account  *AccountRow
-	period   *PeriodRow
-	when     int64
-	spent    Amount
-	held     Amount
-	assumed  Amount
-	overrun  Amount
-	unpriced int64
+// change is what is added to the totals of one period, or to those of an account itself.
+type change struct {
+	spent, held, assumed Amount
+	unpriced             int64
 }
 
-// postPart counts d on every line of a part, and on the own total of every account of its anchor.
-func (s *step) postPart(anchor *HoldRow, p *Part, d delta) {
+// delta is the whole change that the running event makes in one period, or, with a nil period, in an account's own
+// total at an instant.
+type delta struct {
+	account *AccountRow
+	period  *PeriodRow
+	when    int64
+	change
+	overrun Amount
+}
+
+// postPart counts c on every line of a part, and on the own total of every account of its anchor.
+func (s *step) postPart(anchor *HoldRow, p *Part, c change) {
 	for _, a := range anchor.Accounts {
-		d.account, d.period, d.when = a, nil, p.At
-		s.post(d)
+		s.post(a, nil, p.At, c)
 	}
 	for _, line := range p.Lines {
-		d.account, d.period, d.when = line.Limit.Account, line, 0
-		s.post(d)
+		s.post(line.Limit.Account, line, 0, c)
 	}
 }
 
-// post adds d to the running event: one sum per period and per account and instant.
-func (s *step) post(d delta) {
+// post adds c to the running event: one sum per period and per account and instant.
+func (s *step) post(a *AccountRow, p *PeriodRow, when int64, c change) {
 	for i := range s.deltas {
-		have := &s.deltas[i]
-		if have.account == d.account && have.period == d.period && have.when == d.when {
-			have.spent = s.add(have.spent, d.spent)
-			have.held = s.add(have.held, d.held)
-			have.assumed = s.add(have.assumed, d.assumed)
-			have.unpriced += d.unpriced
+		if d := &s.deltas[i]; d.period == p && d.account == a && d.when == when {
+			d.spent = s.add(d.spent, c.spent)
+			d.held = s.add(d.held, c.held)
+			d.assumed = s.add(d.assumed, c.assumed)
+			d.unpriced += c.unpriced
 			return
 		}
 	}
-	s.deltas = append(s.deltas, d)
+	s.deltas = append(s.deltas, delta{account: a, period: p, when: when, change: c})
 }
 
 // add is checked; a failure is kept for book, which refuses the event.
 func (s *step) add(a, b Amount) Amount {
-	sum, err := a.Add(b)
-	if err != nil && s.broken == nil {
-		s.broken = err
+	if sum, ok := sum(a, b); ok {
+		return sum
 	}
-	return sum
+	return s.overflow(a, b)
+}
+
+func (s *step) overflow(a, b Amount) Amount {
+	if s.broken == nil {
+		s.broken = overflow(a, b)
+	}
+	return 0
 }
 
 // booking is the journal side of an event.
@@ -443,12 +450,12 @@ type booked struct {
 
 // book ends an event: it applies the sums to the periods, with every addition checked, and writes one entry per
 // account (R73).
-func (s *step) book(b booking) (booked, error) {
+func (s *step) book(b *booking) (booked, error) {
 	defer s.forgetDeltas()
 	var out booked
 	for i := range s.deltas {
 		if d := &s.deltas[i]; d.period != nil {
-			if err := s.apply(d, &b); err != nil {
+			if err := s.apply(d, b); err != nil {
 				return out, err
 			}
 			out.overrun = max(out.overrun, d.overrun)
@@ -458,7 +465,7 @@ func (s *step) book(b booking) (booked, error) {
 		return out, s.broken
 	}
 	for i, a := range b.accounts {
-		seq := s.write(a, &b)
+		seq := s.write(a, b)
 		if i == 0 {
 			out.seq = seq
 		}
@@ -520,22 +527,19 @@ func (s *step) write(a *AccountRow, b *booking) int64 {
 	s.w.editAccount(a)
 	a.Seq++
 	a.LastUS = s.now
+	e := s.w.newEntry()
+	e.Account, e.Seq, e.At, e.Kind, e.Ref, e.Hold = a, a.Seq, s.now, b.kind, b.ref, b.hold
+	e.Reason, e.Source, e.Labels = b.reason, b.source, b.labels
+	room := s.w.postings.most(len(s.deltas))
 	n := 0
 	for i := range s.deltas {
-		if s.deltas[i].account == a && s.deltas[i].moves() {
+		if d := &s.deltas[i]; d.account == a && d.moves() {
+			p := &room[n]
+			p.Period, p.When, p.Spent, p.Held, p.Overrun = d.period, d.when, d.spent, d.held, d.overrun
 			n++
 		}
 	}
-	postings := s.w.postings.take(n)[:0]
-	for i := range s.deltas {
-		if d := &s.deltas[i]; d.account == a && d.moves() {
-			postings = append(postings, Posting{Period: d.period, When: d.when, Spent: d.spent, Held: d.held, Overrun: d.overrun})
-		}
-	}
-	s.w.seen.Entries = append(s.w.seen.Entries, EntryRow{
-		Account: a, Seq: a.Seq, At: s.now, Kind: b.kind, Ref: b.ref, Hold: b.hold, Reason: b.reason,
-		Source: b.source, Labels: b.labels, Postings: postings,
-	})
+	e.Postings = s.w.postings.take(n)
 	return a.Seq
 }
 
@@ -668,7 +672,7 @@ func (s *step) newPeriod(l *LimitRow, i int, at int64) (*PeriodRow, error) {
 	} else {
 		l.Periods = slices.Insert(slices.Clone(l.Periods), i+1, p)
 	}
-	s.w.seen.NewPeriods = append(s.w.seen.NewPeriods, p)
+	s.w.changes.NewPeriods = append(s.w.changes.NewPeriods, p)
 	return p, nil
 }
 
@@ -710,7 +714,7 @@ func (s *step) carry(l *LimitRow, p *PeriodRow) error {
 	prev.recut()
 	p.CarryIn = x
 	p.Lim += x
-	_, err := s.book(booking{kind: EntryCarry, ref: l.Limit.Name, at: s.now, accounts: []*AccountRow{l.Account}})
+	_, err := s.book(&booking{kind: EntryCarry, ref: l.Limit.Name, at: s.now, accounts: []*AccountRow{l.Account}})
 	return err
 }
 

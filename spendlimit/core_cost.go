@@ -56,7 +56,7 @@ func (r Receipt) again() Receipt {
 func (s *step) remember(hold, id string, kind EntryKind, content [sha256.Size]byte, r Receipt) *UsageRow {
 	u := &UsageRow{UsageID: UsageID{hold, id}, Kind: kind, Content: content, Receipt: r, mark: s.w.mark}
 	s.w.usages.set(u.UsageID, u)
-	s.w.seen.NewUsages = append(s.w.seen.NewUsages, u)
+	s.w.changes.NewUsages = append(s.w.changes.NewUsages, u)
 	return u
 }
 
@@ -80,7 +80,7 @@ func (c *dispatch) apply(s *step) (bool, error) {
 	}
 	s.w.editHold(h)
 	h.State = Dispatched
-	_, err = s.book(booking{kind: EntryDispatch, ref: h.Key, at: s.now, accounts: s.accountsOf(h)})
+	_, err = s.book(&booking{kind: EntryDispatch, ref: h.Key, at: s.now, accounts: s.accountsOf(h)})
 	return true, err
 }
 
@@ -174,7 +174,7 @@ func (c *record) book(s *step, h *HoldRow, u *UsageRow, content [sha256.Size]byt
 		s.know(h, known)
 		r.Excess = s.flow(h, cost-known, false)
 	}
-	b, err := s.book(booking{
+	b, err := s.book(&booking{
 		kind: lateKind(EntryRecord, late), ref: c.ID, hold: h.Key, reason: c.Cost.reason, source: c.Cost.Source,
 		labels: c.labels, at: s.now, cost: true, accounts: s.accountsOf(h),
 	})
@@ -217,16 +217,16 @@ func (s *step) noteAnomaly(r Receipt, h *HoldRow) {
 
 // know turns n of what h was assumed to have cost into known cost, oldest part first; spent stays as it is.
 func (s *step) know(h *HoldRow, n Amount) {
-	s.takeAssumed(h, n, false, func(d *delta, use Amount) { d.assumed = -use })
+	s.takeAssumed(h, n, false, func(use Amount) change { return change{assumed: -use} })
 }
 
 // refund takes n of what h was assumed to have cost back out of spent, newest part first (R46).
 func (s *step) refund(h *HoldRow, n Amount) {
-	s.takeAssumed(h, n, true, func(d *delta, use Amount) { d.assumed, d.spent = -use, -use })
+	s.takeAssumed(h, n, true, func(use Amount) change { return change{assumed: -use, spent: -use} })
 }
 
 // takeAssumed takes n from the assumptions of h, for every anchor on the way up.
-func (s *step) takeAssumed(h *HoldRow, n Amount, newest bool, what func(*delta, Amount)) {
+func (s *step) takeAssumed(h *HoldRow, n Amount, newest bool, what func(Amount) change) {
 	if n == 0 {
 		return
 	}
@@ -245,9 +245,7 @@ func (s *step) takeAssumed(h *HoldRow, n Amount, newest bool, what func(*delta, 
 			}
 			as.Amount -= use
 			rest -= use
-			var d delta
-			what(&d, use)
-			s.postPart(z, z.part(as.Part), d)
+			s.postPart(z, z.part(as.Part), what(use))
 		}
 	}
 }
@@ -316,7 +314,7 @@ func (c *settle) book(s *step, h *HoldRow, cost Cost) error {
 	} else {
 		s.settleKnown(h, cost.amount, &r)
 	}
-	b, err := s.book(booking{
+	b, err := s.book(&booking{
 		kind: lateKind(EntrySettle, late), ref: h.Key, reason: cost.reason, source: cost.Source,
 		at: s.now, cost: true, accounts: s.accountsOf(h),
 	})
@@ -424,7 +422,7 @@ func (c *release) charge(s *step, h *HoldRow) error {
 func (c *release) release(s *step, h *HoldRow) error {
 	if c.tree {
 		below := slices.Clone(s.w.trees[h.Key])
-		for _, n := range s.w.seen.NewHolds {
+		for _, n := range s.w.changes.NewHolds {
 			if n.Under(h) {
 				below = append(below, n)
 			}
@@ -450,7 +448,7 @@ func (c *release) free(s *step, h *HoldRow) error {
 }
 
 func (c *release) book(s *step, h *HoldRow, kind EntryKind, r Receipt) error {
-	b, err := s.book(booking{kind: kind, ref: h.Key, at: s.now, accounts: s.accountsOf(h)})
+	b, err := s.book(&booking{kind: kind, ref: h.Key, at: s.now, accounts: s.accountsOf(h)})
 	if err != nil {
 		return err
 	}
@@ -507,7 +505,7 @@ func (c *expense) apply(s *step) (bool, error) {
 	if err := s.spendAt(accounts, at, c.Cost.amount); err != nil {
 		return false, err
 	}
-	b, err := s.book(booking{
+	b, err := s.book(&booking{
 		kind: EntryCharge, ref: c.ID, source: c.Cost.Source, labels: c.labels, at: s.now, cost: true, accounts: accounts,
 	})
 	if err != nil {
@@ -550,10 +548,10 @@ func (s *step) spendAt(accounts []*AccountRow, at int64, n Amount) error {
 		}
 	}
 	for _, a := range accounts {
-		s.post(delta{account: a, when: at, spent: n})
+		s.post(a, nil, at, change{spent: n})
 	}
 	for _, p := range periods {
-		s.post(delta{account: p.Limit.Account, period: p, spent: n})
+		s.post(p.Limit.Account, p, 0, change{spent: n})
 	}
 	return nil
 }
@@ -591,7 +589,7 @@ func (c *adjustment) apply(s *step) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	b, err := s.book(booking{
+	b, err := s.book(&booking{
 		kind: EntryAdjust, ref: c.ID, hold: c.Hold, reason: c.Reason, at: s.now, cost: true, accounts: accounts,
 	})
 	if err != nil {
@@ -630,10 +628,10 @@ func (c *adjustment) post(s *step) ([]*AccountRow, error) {
 				continue
 			}
 			accounts = append(accounts, a)
-			s.post(delta{account: a, when: p.At, spent: c.By})
+			s.post(a, nil, p.At, change{spent: c.By})
 			for _, line := range p.Lines {
 				if line.Limit.Account == a {
-					s.post(delta{account: a, period: line, spent: c.By})
+					s.post(a, line, 0, change{spent: c.By})
 				}
 			}
 		}

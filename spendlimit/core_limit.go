@@ -45,9 +45,9 @@ func (s *step) createLimit(a *AccountRow, l Limit) (*LimitRow, error) {
 	}
 	a.Limits = limits
 	row.Print = l.fingerprint(row.Gen, row.Rev)
-	s.w.seen.NewLimits = append(s.w.seen.NewLimits, row)
+	s.w.changes.NewLimits = append(s.w.changes.NewLimits, row)
 	s.free(a)
-	_, err = s.book(booking{kind: EntryLimit, ref: l.Name, reason: "set", at: s.now, accounts: []*AccountRow{a}})
+	_, err = s.book(&booking{kind: EntryLimit, ref: l.Name, reason: "set", at: s.now, accounts: []*AccountRow{a}})
 	return row, err
 }
 
@@ -138,7 +138,7 @@ func (s *step) changeLimit(row *LimitRow, l Limit) error {
 		s.fire(p)
 	}
 	s.free(row.Account)
-	_, err := s.book(booking{kind: EntryLimit, ref: l.Name, reason: "changed", at: s.now, accounts: []*AccountRow{row.Account}})
+	_, err := s.book(&booking{kind: EntryLimit, ref: l.Name, reason: "changed", at: s.now, accounts: []*AccountRow{row.Account}})
 	return err
 }
 
@@ -148,19 +148,19 @@ func (s *step) backfill(a *AccountRow, row *LimitRow) error {
 	if err != nil {
 		return err
 	}
-	d := delta{account: a, period: p}
+	var sums change
 	in := func(at int64) bool { return p.Start <= at && at < p.End }
-	sum := func(entries []EntryRow) {
+	sum := func(entries []*EntryRow) {
 		for _, e := range entries {
 			for _, g := range e.Postings {
 				if e.Account == a && g.Period == nil && in(g.When) {
-					d.spent = s.add(d.spent, g.Spent)
+					sums.spent = s.add(sums.spent, g.Spent)
 				}
 			}
 		}
 	}
 	sum(s.w.journal[a.Name])
-	sum(s.w.seen.Entries)
+	sum(s.w.changes.Entries)
 	for _, h := range s.liveOn(a) {
 		if !slices.Contains(h.Accounts, a) {
 			continue
@@ -172,18 +172,18 @@ func (s *step) backfill(a *AccountRow, row *LimitRow) error {
 				continue
 			}
 			part.Lines = append(slices.Clip(part.Lines), p)
-			d.held = s.add(d.held, part.Left)
-			d.assumed = s.add(d.assumed, s.assumedOn(a, h, i))
+			sums.held = s.add(sums.held, part.Left)
+			sums.assumed = s.add(sums.assumed, s.assumedOn(a, h, i))
 		}
 		if h.hasLine(p) {
-			d.unpriced += int64(h.Marks)
+			sums.unpriced += int64(h.Marks)
 		}
 	}
-	if d.spent < d.assumed { // I6: the assumed part may be taken back yet
+	if sums.spent < sums.assumed { // I6: the assumed part may be taken back yet
 		return invalid("Backfill", "more was taken back than is known to be spent")
 	}
-	s.post(d)
-	_, err = s.book(booking{kind: EntryLimit, ref: row.Limit.Name, reason: "backfill", at: s.now, accounts: []*AccountRow{a}})
+	s.post(a, p, 0, sums)
+	_, err = s.book(&booking{kind: EntryLimit, ref: row.Limit.Name, reason: "backfill", at: s.now, accounts: []*AccountRow{a}})
 	if err == nil {
 		p.recut()
 	}
@@ -192,7 +192,7 @@ func (s *step) backfill(a *AccountRow, row *LimitRow) error {
 
 // assumedOn is what holds on a, ended ones too, have assumed on the i-th part of an anchor.
 func (s *step) assumedOn(a *AccountRow, anchor *HoldRow, i int) (sum Amount) {
-	for _, h := range append(slices.Clip(s.w.full[a.Name].holds), s.w.seen.NewHolds...) {
+	for _, h := range append(slices.Clip(s.w.full[a.Name].holds), s.w.changes.NewHolds...) {
 		for _, as := range h.Assumes {
 			if as.Anchor == anchor && as.Part == i {
 				sum = s.add(sum, as.Amount)
@@ -217,7 +217,7 @@ func (s *step) liveOn(a *AccountRow) []*HoldRow {
 			add(h)
 		}
 	}
-	for _, h := range s.w.seen.NewHolds {
+	for _, h := range s.w.changes.NewHolds {
 		if h.on(a) && h.State.Live() {
 			add(h)
 		}
@@ -252,7 +252,7 @@ func (c *removeLimit) apply(s *step) (bool, error) {
 	s.w.editLimit(row)
 	row.Removed, row.Prev = true, row.Print
 	s.free(row.Account)
-	_, err = s.book(booking{kind: EntryLimit, ref: c.name, reason: "removed", at: s.now, accounts: accounts})
+	_, err = s.book(&booking{kind: EntryLimit, ref: c.name, reason: "removed", at: s.now, accounts: accounts})
 	return true, err
 }
 
@@ -347,11 +347,11 @@ func (c *prune) apply(s *step) (bool, error) {
 	if a == nil {
 		return false, nil
 	}
-	before := len(s.w.seen.Entries)
+	before := len(s.w.changes.Entries)
 	if err := s.lapseDue([]*AccountRow{a}); err != nil {
 		return false, err
 	}
-	lapsed := len(s.w.seen.Entries) > before
+	lapsed := len(s.w.changes.Entries) > before
 	rows := s.w.prune[c.account]
 	entries, holds := 0, 0
 	for _, e := range rows.entries {
@@ -364,8 +364,8 @@ func (c *prune) apply(s *step) (bool, error) {
 		}
 	}
 	for _, h := range rows.holds {
-		if h.prunable(c.before) && !slices.Contains(s.w.seen.Pruned, h) {
-			s.w.seen.Pruned = append(s.w.seen.Pruned, h)
+		if h.prunable(c.before) && !slices.Contains(s.w.changes.Pruned, h) {
+			s.w.changes.Pruned = append(s.w.changes.Pruned, h)
 			holds++
 		}
 	}
@@ -394,7 +394,7 @@ func (k Kind) longest() int64 {
 }
 
 // foldIn adds an entry's postings to the base totals of their periods.
-func (s *step) foldIn(e EntryRow) {
+func (s *step) foldIn(e *EntryRow) {
 	for _, g := range e.Postings {
 		if g.Period == nil {
 			continue

@@ -56,7 +56,7 @@ func (s *step) currentLines(accounts []*AccountRow) ([]line, error) {
 }
 
 // decide judges an ask. All limits compose: the grant is the minimum over them, the parent and the want (R11 to R19).
-func (s *step) decide(a ask) (verdict, error) {
+func (s *step) decide(a *ask) (verdict, error) {
 	if p := s.frozen(a); p != nil {
 		return verdict{}, s.unpriced(a, p)
 	}
@@ -103,7 +103,7 @@ func before(p, q *PeriodRow) bool {
 
 // frozen returns a period with unpriced cost that refuses new work: one of the asker's own, or one of its
 // ancestors' (R53).
-func (s *step) frozen(a ask) *PeriodRow {
+func (s *step) frozen(a *ask) *PeriodRow {
 	for _, l := range a.lines {
 		if l.period.freezes() {
 			return l.period
@@ -128,7 +128,7 @@ func (p *PeriodRow) freezes() bool {
 
 // share is the room of one line: all that is available, or the even share of a group's member (R18). The credit
 // counts as available.
-func (s *step) share(a ask, l line) Amount {
+func (s *step) share(a *ask, l line) Amount {
 	free := s.available(l.period)
 	if sum, err := free.Add(l.credit); err == nil {
 		free = sum
@@ -186,7 +186,7 @@ func (s *step) members(group string, a *AccountRow) func(func(*HoldRow) bool) {
 				return
 			}
 		}
-		for _, h := range s.w.seen.NewHolds {
+		for _, h := range s.w.changes.NewHolds {
 			if h.Group == group && h.State.Live() && h.on(a) && !yield(h) {
 				return
 			}
@@ -214,7 +214,7 @@ func (h *HoldRow) root() *HoldRow {
 }
 
 // sameSlots refuses a member that says another size than a live one (R23).
-func (s *step) sameSlots(a ask, accounts []*AccountRow) error {
+func (s *step) sameSlots(a *ask, accounts []*AccountRow) error {
 	check := func(h *HoldRow) error {
 		if h.Slots != a.slots {
 			return ErrKeyReused
@@ -243,7 +243,7 @@ func (s *step) sameSlots(a ask, accounts []*AccountRow) error {
 }
 
 // groupFull refuses a member beyond the group's slots (R19).
-func (s *step) groupFull(a ask) error {
+func (s *step) groupFull(a *ask) error {
 	if a.group == "" {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (s *step) groupFull(a ask) error {
 	return nil
 }
 
-func (s *step) refusal(a ask, r Reason) *DeniedError {
+func (s *step) refusal(a *ask, r Reason) *DeniedError {
 	e := &DeniedError{Reason: r, Wanted: a.want, Min: max(a.need, 0)}
 	e.Binding.Unit = s.cfg.Unit
 	if a.want == MaxAmount {
@@ -277,7 +277,7 @@ func (e *DeniedError) bind(b Balance) {
 	e.ResetAt = b.End
 }
 
-func (s *step) unpriced(a ask, p *PeriodRow) error {
+func (s *step) unpriced(a *ask, p *PeriodRow) error {
 	e := s.refusal(a, ReasonUnpriced)
 	e.bind(s.balance(p))
 	e.Exhausted = []Balance{e.Binding}
@@ -286,7 +286,7 @@ func (s *step) unpriced(a ask, p *PeriodRow) error {
 }
 
 // denied says why there was too little room, and what waiting can help (R63 to R65).
-func (s *step) denied(a ask, cut Binding) error {
+func (s *step) denied(a *ask, cut Binding) error {
 	e := s.refusal(a, ReasonSpent)
 	var binding *PeriodRow
 	var least Amount
@@ -471,7 +471,7 @@ func ended(h *HoldRow) error {
 // judge turns the request into an ask (R12 to R15, R18).
 func (c *reserve) judge(s *step, parent *HoldRow, accounts []*AccountRow, lines []line) (verdict, error) {
 	r := &c.req
-	a := ask{want: r.Amount, need: r.Amount, lines: lines, parent: parent, group: r.Split.Group, slots: r.Split.Slots}
+	a := &ask{want: r.Amount, need: r.Amount, lines: lines, parent: parent, group: r.Split.Group, slots: r.Split.Slots}
 	if parent != nil {
 		a.inside = parent.Own
 	}
@@ -505,7 +505,7 @@ func (c *reserve) grant(s *step, parent *HoldRow, accounts []*AccountRow, lines 
 	h.State, h.Granted, h.Own, h.Depth, h.Binding = Open, v.grant, v.grant, 1, v.binding
 	h.BornUS, h.ExpiresUS, h.mark = s.now, s.now+c.ttl, s.w.mark
 	s.w.holds.set(h.Key, h)
-	s.w.seen.NewHolds = append(s.w.seen.NewHolds, h)
+	s.w.changes.NewHolds = append(s.w.changes.NewHolds, h)
 	if parent != nil {
 		s.w.editHold(parent)
 		h.Depth = parent.Depth + 1
@@ -517,9 +517,9 @@ func (c *reserve) grant(s *step, parent *HoldRow, accounts []*AccountRow, lines 
 		h.Accounts = s.w.owners.take(len(accounts))
 		copy(h.Accounts, accounts)
 		h.Part = Part{At: s.now, Left: v.grant, Lines: s.cut(lines)}
-		s.postPart(h, &h.Part, delta{held: v.grant})
+		s.postPart(h, &h.Part, change{held: v.grant})
 	}
-	b, err := s.book(booking{kind: EntryReserve, ref: h.Key, at: s.now, accounts: s.accountsOf(h), labels: c.labels})
+	b, err := s.book(&booking{kind: EntryReserve, ref: h.Key, at: s.now, accounts: s.accountsOf(h), labels: c.labels})
 	if err != nil {
 		return err
 	}
@@ -598,7 +598,7 @@ func (c *growth) apply(s *step) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	a := ask{want: c.By, need: c.By, lines: lines, parent: h.Parent}
+	a := &ask{want: c.By, need: c.By, lines: lines, parent: h.Parent}
 	if c.Min > 0 {
 		a.need = c.Min
 	}
@@ -610,7 +610,7 @@ func (c *growth) apply(s *step) (bool, error) {
 		return false, err
 	}
 	c.take(s, h, lines, v.grant)
-	b, err := s.book(booking{kind: EntryGrow, ref: c.ID, hold: h.Key, at: s.now, accounts: s.accountsOf(h)})
+	b, err := s.book(&booking{kind: EntryGrow, ref: c.ID, hold: h.Key, at: s.now, accounts: s.accountsOf(h)})
 	if err != nil {
 		return false, err
 	}
@@ -632,7 +632,7 @@ func (c *growth) take(s *step, h *HoldRow, lines []line, grant Amount) {
 	if len(h.Accounts) > 0 {
 		p := s.partOn(h, lines)
 		p.Left = s.add(p.Left, grant)
-		s.postPart(h, p, delta{held: grant})
+		s.postPart(h, p, change{held: grant})
 		var left Amount
 		for i := range h.parts() {
 			left = s.add(left, h.part(i).Left) // all of it may come back to h.Own
@@ -649,7 +649,7 @@ func (s *step) partOn(h *HoldRow, lines []line) *Part {
 	if h.Marks > 0 {
 		for _, l := range lines {
 			if !h.hasLine(l.period) {
-				s.post(delta{account: l.period.Limit.Account, period: l.period, unpriced: int64(h.Marks)})
+				s.post(l.period.Limit.Account, l.period, 0, change{unpriced: int64(h.Marks)})
 			}
 		}
 	}
@@ -687,7 +687,7 @@ func (c *shrinkage) apply(s *step) (bool, error) {
 	h.Own -= c.By
 	h.Returned += c.By
 	s.giveBack(h, c.By)
-	b, err := s.book(booking{kind: EntryShrink, ref: c.ID, hold: h.Key, at: s.now, accounts: s.accountsOf(h)})
+	b, err := s.book(&booking{kind: EntryShrink, ref: c.ID, hold: h.Key, at: s.now, accounts: s.accountsOf(h)})
 	if err != nil {
 		return false, err
 	}
@@ -743,7 +743,7 @@ func (c *extension) apply(s *step) (bool, error) {
 	}
 	s.w.editHold(h)
 	h.ExpiresUS = expires
-	b, err := s.book(booking{kind: kind, ref: ref, hold: of, at: s.now, accounts: s.accountsOf(h)})
+	b, err := s.book(&booking{kind: kind, ref: ref, hold: of, at: s.now, accounts: s.accountsOf(h)})
 	if err != nil {
 		return false, err
 	}
@@ -778,11 +778,11 @@ func (c *extension) roll(s *step, h *HoldRow) (Receipt, error) {
 	for i := range lines {
 		lines[i].credit = h.leftOn(lines[i].period)
 	}
-	a := ask{want: left, need: left, lines: lines}
+	a := &ask{want: left, need: left, lines: lines}
 	if c.Min > 0 {
 		a.need = max(c.Min, left-h.Own)
 	}
-	if p := s.frozen(ask{parent: h.Parent}); p != nil { // decide looks at the own lines only
+	if p := s.frozen(&ask{parent: h.Parent}); p != nil { // decide looks at the own lines only
 		return Receipt{}, s.unpriced(a, p)
 	}
 	v, err := s.decide(a)
@@ -792,12 +792,12 @@ func (c *extension) roll(s *step, h *HoldRow) (Receipt, error) {
 	s.w.editHold(h)
 	for i := range h.parts() {
 		p := h.part(i)
-		s.postPart(h, p, delta{held: -p.Left})
+		s.postPart(h, p, change{held: -p.Left})
 		p.Left = 0
 	}
 	p := s.partOn(h, lines)
 	p.Left = left
-	s.postPart(h, p, delta{held: left})
+	s.postPart(h, p, change{held: left})
 	lost := left - v.grant
 	h.Own -= lost
 	h.Returned += lost

@@ -58,7 +58,7 @@ func (p *PeriodRow) subject() string {
 }
 
 // journal: I1 and I7.
-func (c *verify) journal(a *AccountRow, entries []EntryRow, periods []*PeriodRow) {
+func (c *verify) journal(a *AccountRow, entries []*EntryRow, periods []*PeriodRow) {
 	type sum struct{ spent, held, overrun Amount }
 	sums := map[*PeriodRow]sum{}
 	want := a.Pruned

@@ -110,6 +110,12 @@ type call struct {
 
 func (k *call) base() *call { return k }
 
+// reset makes k new, for another command.
+func (k *call) reset() {
+	k.err, k.events, k.freed, k.later = nil, nil, k.freed[:0], nil
+	k.handed.Store(false)
+}
+
 // do runs a command that may change rows.
 func (l *Ledger) do(ctx context.Context, c command) error {
 	if ctx == nil {
@@ -199,10 +205,9 @@ func (s *spare[C]) get() *C {
 
 // put takes c back, unless a leader may still have it.
 func (s *spare[C]) put(c *C, err error) {
-	if c == nil || errors.Is(err, ErrUncertain) {
-		return
+	if c != nil && (err == nil || !errors.Is(err, ErrUncertain)) {
+		s.pool.Put(c)
 	}
-	s.pool.Put(c)
 }
 
 // batch is the work of the lane's leader. Only one runs at a time, so its slices are used again.
@@ -225,7 +230,7 @@ func (l *Ledger) runBatch(ctx context.Context, commands []command) error {
 	}
 	leader := commands[0].base()
 	err := l.store.Step(ctx, b.need, b.judge)
-	for errors.Is(err, errMoreDue) {
+	for err != nil && errors.Is(err, errMoreDue) {
 		var lapsed *call
 		if lapsed, err = l.sweepFor(ctx, b.need); err == nil {
 			leader.later = append(leader.later, lapsed)
@@ -238,7 +243,7 @@ func (l *Ledger) runBatch(ctx context.Context, commands []command) error {
 	case !b.judged:
 		return errNotJudged
 	}
-	for _, c := range commands {
+	for _, c := range commands[1:] { // the leader itself is still here
 		if k := c.base(); k.handed.Swap(true) {
 			leader.later = append(leader.later, k)
 		}
@@ -253,11 +258,13 @@ func (b *batch) run(now int64, w *Work) error {
 	s.watched = b.ledger.line.waiting.Load() > 0
 	for _, c := range b.commands {
 		k := c.base()
-		if k.err = s.run(c); errors.Is(k.err, errMoreDue) {
+		if k.err = s.run(c); k.err != nil && errors.Is(k.err, errMoreDue) {
 			return errMoreDue
 		}
 		k.events = s.events
-		k.freed = append(k.freed[:0], s.freed...)
+		if k.freed = k.freed[:0]; len(s.freed) > 0 {
+			k.freed = append(k.freed, s.freed...)
+		}
 	}
 	b.judged = true
 	return nil
@@ -303,7 +310,7 @@ func wrap(op string, err error) error {
 // and by the parent, or by none. A retry with the same key and content returns the same hold, Replayed; a hold that has
 // ended is an [EndedError] and a nil hold.
 func (l *Ledger) Reserve(ctx context.Context, r Request) (*Hold, error) {
-	c, err := l.newReserve(r)
+	c, err := l.newReserve(&r)
 	if err == nil {
 		c.queued = l.line.ahead(tokens(&c.req))
 		err = l.do(ctx, c)
@@ -329,7 +336,7 @@ func (l *Ledger) handle(c *reserve) *Hold {
 
 // Check decides as Reserve would at this moment, and writes nothing. It promises nothing.
 func (l *Ledger) Check(ctx context.Context, r Request) (Offer, error) {
-	c, err := l.newReserve(r)
+	c, err := l.newReserve(&r)
 	if err == nil {
 		c.dry = true
 		err = l.look(ctx, c)
@@ -340,12 +347,13 @@ func (l *Ledger) Check(ctx context.Context, r Request) (Offer, error) {
 	return c.offer, nil
 }
 
-func (l *Ledger) newReserve(r Request) (*reserve, error) {
+func (l *Ledger) newReserve(r *Request) (*reserve, error) {
 	if err := r.validate(l.cfg.Unit); err != nil {
 		return nil, err
 	}
 	c := l.reserves.get()
-	*c = reserve{req: r, labels: labelList(r.Labels), ttl: ttlMicros(r.TTL)}
+	c.reset()
+	c.req, c.labels, c.ttl, c.dry, c.queued = *r, labelList(r.Labels), ttlMicros(r.TTL), false, nil
 	c.req.Accounts = sorted(r.Accounts)
 	return c, nil
 }
@@ -379,7 +387,8 @@ func (l *Ledger) Record(ctx context.Context, u Usage) (Receipt, error) {
 // ctx ends, for at most 5 s.
 func (l *Ledger) Settle(ctx context.Context, key string, cost Cost, opts ...Option) (Receipt, error) {
 	c := l.settles.get()
-	*c = settle{key: key, cost: cost}
+	c.reset()
+	c.key, c.cost, c.late = key, cost, false
 	set, err := options("settle", opts, Late)
 	if err == nil {
 		c.late = set&Late != 0
@@ -729,9 +738,12 @@ func (l *Ledger) Prune(ctx context.Context, account string, before time.Time) er
 }
 
 func sorted(names []string) []string {
-	names = slices.Clone(names)
-	slices.Sort(names)
-	return names
+	out := make([]string, len(names))
+	copy(out, names)
+	if len(out) > 1 {
+		slices.Sort(out)
+	}
+	return out
 }
 
 func labelList(m map[string]string) []Label {

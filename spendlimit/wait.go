@@ -23,7 +23,7 @@ const (
 // Waiters of one process with a common account are served in order of arrival; one that only the next period can help
 // does not block the others.
 func (l *Ledger) ReserveWait(ctx context.Context, r Request) (*Hold, error) {
-	c, err := l.newReserve(r)
+	c, err := l.newReserve(&r)
 	if err == nil && ctx == nil {
 		err = invalid("ctx", "nil")
 	}
@@ -74,7 +74,7 @@ func (l *Ledger) wait(ctx context.Context, r Request, w *waiter) (*Hold, error) 
 
 // attempt asks once.
 func (l *Ledger) attempt(ctx context.Context, r Request) (*Hold, *DeniedError, error) {
-	c, err := l.newReserve(r)
+	c, err := l.newReserve(&r)
 	if err == nil {
 		err = l.do(ctx, c)
 	}

@@ -11,18 +11,22 @@ type Work struct {
 	accounts index[string, *AccountRow]
 	holds    index[string, *HoldRow]
 	usages   index[UsageID, *UsageRow]
+	rare     bool // one of the following has something
 	members  map[memberKey][]*HoldRow
 	trees    map[string][]*HoldRow
 	full     map[string]fullRows
-	journal  map[string][]EntryRow
+	journal  map[string][]*EntryRow
 	expiring map[string][]*HoldRow
 	prune    map[string]pruneRows
 
-	mark uint64
-	log  undoLog
-	seen Changes // what the running step created; Changes lists the changed rows from log
+	// A row bears the mark of the savepoint after which it was made or last changed. Marks never fall, so one from first
+	// on belongs to the running step, whose changes list the row.
+	mark, first uint64
+	log         undoLog
+	changes     Changes
 
 	holdRows arena[HoldRow]
+	entries  arena[EntryRow]
 	pointers arena[*PeriodRow]
 	owners   arena[*AccountRow]
 	postings arena[Posting]
@@ -39,7 +43,7 @@ type fullRows struct {
 }
 
 type pruneRows struct {
-	entries []EntryRow
+	entries []*EntryRow
 	holds   []*HoldRow
 }
 
@@ -56,7 +60,7 @@ type Changes struct {
 	Holds       []*HoldRow
 	NewUsages   []*UsageRow
 	Usages      []*UsageRow
-	Entries     []EntryRow
+	Entries     []*EntryRow
 	// Pruned holds are to be deleted, with their usages; entries up to an account's Pruned as well.
 	Pruned []*HoldRow
 }
@@ -64,10 +68,11 @@ type Changes struct {
 // NewWork returns an empty Work.
 func NewWork() *Work {
 	return &Work{
+		first:    1,
 		members:  map[memberKey][]*HoldRow{},
 		trees:    map[string][]*HoldRow{},
 		full:     map[string]fullRows{},
-		journal:  map[string][]EntryRow{},
+		journal:  map[string][]*EntryRow{},
 		expiring: map[string][]*HoldRow{},
 		prune:    map[string]pruneRows{},
 	}
@@ -79,14 +84,18 @@ func (w *Work) Reset() {
 	w.accounts.forget()
 	w.holds.forget()
 	w.usages.forget()
-	empty(w.members)
-	empty(w.trees)
-	empty(w.full)
-	empty(w.journal)
-	empty(w.expiring)
-	empty(w.prune)
+	if w.rare {
+		w.rare = false
+		clear(w.members)
+		clear(w.trees)
+		clear(w.full)
+		clear(w.journal)
+		clear(w.expiring)
+		clear(w.prune)
+	}
 	w.log.forget()
-	w.seen.forget()
+	w.changes.forget()
+	w.first = w.mark + 1
 }
 
 // empty is clear for a map that is mostly empty already.
@@ -110,30 +119,40 @@ func (w *Work) AddUsage(u *UsageRow) { w.usages.set(u.UsageID, u) }
 
 // AddMembers adds the live holds of a group on an account (own or inherited). The slice is only read, during the step.
 func (w *Work) AddMembers(account, group string, live []*HoldRow) {
+	w.rare = true
 	w.members[memberKey{account, group}] = live
 }
 
 // AddTree adds the live descendants of a hold, in any order.
-func (w *Work) AddTree(key string, live []*HoldRow) { w.trees[key] = live }
+func (w *Work) AddTree(key string, live []*HoldRow) {
+	w.rare = true
+	w.trees[key] = live
+}
 
 // AddFull adds the holds on an account (own or inherited) and its periods.
 func (w *Work) AddFull(account string, holds []*HoldRow, periods []*PeriodRow) {
+	w.rare = true
 	w.full[account] = fullRows{holds, periods}
 }
 
 // AddJournal adds entries of an account, in order, up to its last one. When it is called again for the account, the
 // longer list stays.
-func (w *Work) AddJournal(account string, entries []EntryRow) {
+func (w *Work) AddJournal(account string, entries []*EntryRow) {
+	w.rare = true
 	if len(entries) > len(w.journal[account]) {
 		w.journal[account] = entries
 	}
 }
 
 // AddExpiring adds the live holds on an account that end first, by (ExpiresUS, Key).
-func (w *Work) AddExpiring(account string, live []*HoldRow) { w.expiring[account] = live }
+func (w *Work) AddExpiring(account string, live []*HoldRow) {
+	w.rare = true
+	w.expiring[account] = live
+}
 
 // AddPrune adds what a PruneNeed asked for.
-func (w *Work) AddPrune(account string, entries []EntryRow, ended []*HoldRow) {
+func (w *Work) AddPrune(account string, entries []*EntryRow, ended []*HoldRow) {
+	w.rare = true
 	w.prune[account] = pruneRows{entries, ended}
 }
 
@@ -147,58 +166,22 @@ func (w *Work) Usage(id UsageID) *UsageRow      { return w.usages.get(id) }
 func (w *Work) Ledger() *LedgerRow                       { return w.ledger }
 func (w *Work) Members(account, group string) []*HoldRow { return w.members[memberKey{account, group}] }
 func (w *Work) Tree(key string) []*HoldRow               { return w.trees[key] }
-func (w *Work) Journal(account string) []EntryRow        { return w.journal[account] }
+func (w *Work) Journal(account string) []*EntryRow       { return w.journal[account] }
 func (w *Work) Expiring(account string) []*HoldRow       { return w.expiring[account] }
 func (w *Work) Full(a string) ([]*HoldRow, []*PeriodRow) { return w.full[a].holds, w.full[a].periods }
-func (w *Work) Pruning(account string) ([]EntryRow, []*HoldRow) {
+func (w *Work) Pruning(account string) ([]*EntryRow, []*HoldRow) {
 	p := w.prune[account]
 	return p.entries, p.holds
 }
 
 // Changed tells whether the step changed anything.
-func (w *Work) Changed() bool { return w.log.len() > 0 || w.seen.any() }
+func (w *Work) Changed() bool { return w.log.len() > 0 || w.changes.any() }
 
 // Changes returns what the step changed, each row once. It is valid until Reset.
-func (w *Work) Changes() *Changes {
-	w.mark++ // marks the rows that were listed already
-	c := &w.seen
-	for _, a := range c.NewAccounts {
-		a.mark = w.mark
-	}
-	for _, l := range c.NewLimits {
-		l.mark = w.mark
-	}
-	for _, p := range c.NewPeriods {
-		p.mark = w.mark
-	}
-	for _, h := range c.NewHolds {
-		h.mark = w.mark
-	}
-	for _, u := range c.NewUsages {
-		u.mark = w.mark
-	}
-	c.Accounts = listOnce(c.Accounts, w.log.accounts, func(a *AccountRow) *uint64 { return &a.mark }, w.mark)
-	c.Limits = listOnce(c.Limits, w.log.limits, func(l *LimitRow) *uint64 { return &l.mark }, w.mark)
-	c.Periods = listOnce(c.Periods, w.log.periods, func(p *PeriodRow) *uint64 { return &p.mark }, w.mark)
-	c.Holds = listOnce(c.Holds, w.log.holds, func(h *HoldRow) *uint64 { return &h.mark }, w.mark)
-	c.Usages = listOnce(c.Usages, w.log.usages, func(u *UsageRow) *uint64 { return &u.mark }, w.mark)
-	return c
-}
-
-// listOnce lists the rows that have images, but for those that bear the mark already.
-func listOnce[T any](out []*T, images []image[T], mark func(*T) *uint64, listed uint64) []*T {
-	out = out[:0]
-	for _, i := range images {
-		if m := mark(i.row); *m != listed {
-			*m = listed
-			out = append(out, i.row)
-		}
-	}
-	return out
-}
+func (w *Work) Changes() *Changes { return &w.changes }
 
 // Revert takes back everything that the step changed in the rows.
-func (w *Work) Revert() { w.revert(savepoint{}) }
+func (w *Work) Revert() { w.revert(&savepoint{}) }
 
 // savepoint is a state of the rows to come back to: a command that ends in an error leaves nothing behind.
 type savepoint struct {
@@ -209,7 +192,7 @@ type savepoint struct {
 
 func (w *Work) save() savepoint {
 	w.mark++
-	c := &w.seen
+	c := &w.changes
 	return savepoint{
 		log: w.log.mark(), ledger: c.NewLedger != nil,
 		accounts: len(c.NewAccounts), limits: len(c.NewLimits), periods: len(c.NewPeriods), holds: len(c.NewHolds),
@@ -217,10 +200,15 @@ func (w *Work) save() savepoint {
 	}
 }
 
-func (w *Work) revert(s savepoint) {
+func (w *Work) revert(s *savepoint) {
 	w.mark++
-	w.log.revert(s.log)
-	c := &w.seen
+	w.log.revert(&s.log)
+	c := &w.changes
+	c.Accounts = mine(c.Accounts, func(a *AccountRow) bool { return a.mark >= w.first })
+	c.Limits = mine(c.Limits, func(l *LimitRow) bool { return l.mark >= w.first })
+	c.Periods = mine(c.Periods, func(p *PeriodRow) bool { return p.mark >= w.first })
+	c.Holds = mine(c.Holds, func(h *HoldRow) bool { return h.mark >= w.first })
+	c.Usages = mine(c.Usages, func(u *UsageRow) bool { return u.mark >= w.first })
 	if c.NewLedger != nil && !s.ledger {
 		c.NewLedger, w.ledger = nil, nil
 	}
@@ -240,6 +228,21 @@ func (w *Work) revert(s savepoint) {
 	c.NewUsages = c.NewUsages[:s.usages]
 	c.Entries = c.Entries[:s.entries]
 	c.Pruned = c.Pruned[:s.prunedRows]
+}
+
+// mine cuts the rows off a list of changed ones that are as they were before the step.
+func mine[T any](changed []*T, is func(*T) bool) []*T {
+	for len(changed) > 0 && !is(changed[len(changed)-1]) {
+		changed = changed[:len(changed)-1]
+	}
+	return changed
+}
+
+// newEntry returns an entry of the step that is yet to be filled.
+func (w *Work) newEntry() *EntryRow {
+	e := &w.entries.take(1)[0]
+	w.changes.Entries = append(w.changes.Entries, e)
+	return e
 }
 
 func (c *Changes) any() bool {
@@ -262,37 +265,54 @@ func (c *Changes) forget() {
 
 func (w *Work) editAccount(a *AccountRow) {
 	if a.mark != w.mark {
-		w.log.accounts = append(w.log.accounts, image[AccountRow]{a, *a})
+		if a.mark < w.first {
+			w.changes.Accounts = append(w.changes.Accounts, a)
+		}
+		w.log.accounts = keep(w.log.accounts, a)
 		a.mark = w.mark
 	}
 }
 
 func (w *Work) editLimit(l *LimitRow) {
 	if l.mark != w.mark {
-		w.log.limits = append(w.log.limits, image[LimitRow]{l, *l})
+		if l.mark < w.first {
+			w.changes.Limits = append(w.changes.Limits, l)
+		}
+		w.log.limits = keep(w.log.limits, l)
 		l.mark = w.mark
 	}
 }
 
 func (w *Work) editPeriod(p *PeriodRow) {
 	if p.mark != w.mark {
-		w.log.periods = append(w.log.periods, image[PeriodRow]{p, *p})
+		if p.mark < w.first {
+			w.changes.Periods = append(w.changes.Periods, p)
+		}
+		w.log.periods = keep(w.log.periods, p)
 		p.mark = w.mark
 	}
 }
 
 func (w *Work) editHold(h *HoldRow) {
 	if h.mark != w.mark {
-		old := *h
-		old.More, old.Assumes = slices.Clone(h.More), slices.Clone(h.Assumes)
-		w.log.holds = append(w.log.holds, image[HoldRow]{h, old})
+		if h.mark < w.first {
+			w.changes.Holds = append(w.changes.Holds, h)
+		}
+		w.log.holds = keep(w.log.holds, h)
+		if len(h.More)+len(h.Assumes) > 0 { // these are changed in place
+			old := &w.log.holds[len(w.log.holds)-1].old
+			old.More, old.Assumes = slices.Clone(h.More), slices.Clone(h.Assumes)
+		}
 		h.mark = w.mark
 	}
 }
 
 func (w *Work) editUsage(u *UsageRow) {
 	if u.mark != w.mark {
-		w.log.usages = append(w.log.usages, image[UsageRow]{u, *u})
+		if u.mark < w.first {
+			w.changes.Usages = append(w.changes.Usages, u)
+		}
+		w.log.usages = keep(w.log.usages, u)
 		u.mark = w.mark
 	}
 }
@@ -311,6 +331,18 @@ type image[T any] struct {
 	old T
 }
 
+// keep adds the image of a row, which is copied only once: into its place.
+func keep[T any](images []image[T], row *T) []image[T] {
+	n := len(images)
+	if n == cap(images) {
+		images = slices.Grow(images, 1)
+	}
+	images = images[:n+1]
+	i := &images[n]
+	i.row, i.old = row, *row
+	return images
+}
+
 type logMark struct{ accounts, limits, periods, holds, usages int }
 
 func (l *undoLog) mark() logMark {
@@ -321,7 +353,7 @@ func (l *undoLog) len() int {
 	return len(l.accounts) + len(l.limits) + len(l.periods) + len(l.holds) + len(l.usages)
 }
 
-func (l *undoLog) revert(m logMark) {
+func (l *undoLog) revert(m *logMark) {
 	l.accounts = restore(l.accounts, m.accounts)
 	l.limits = restore(l.limits, m.limits)
 	l.periods = restore(l.periods, m.periods)
@@ -350,27 +382,41 @@ type arena[T any] struct{ free []T }
 
 const arenaChunk = 128
 
-func (a *arena[T]) take(n int) []T {
+// most shows the next n, of which as many as are needed can be taken.
+func (a *arena[T]) most(n int) []T {
 	if n > len(a.free) {
 		a.free = make([]T, max(n, arenaChunk))
 	}
-	s := a.free[:n:n]
+	return a.free[:n]
+}
+
+func (a *arena[T]) take(n int) []T {
+	s := a.most(n)[:n:n]
 	a.free = a.free[n:]
 	return s
 }
 
 // index finds rows by key. Most steps have one or two of a kind, which are looked through; a large batch uses a map.
 type index[K comparable, R any] struct {
-	keys []K
-	rows []R
+	rows []keyed[K, R]
 	many map[K]int // positions, once there are more than few
+}
+
+type keyed[K comparable, R any] struct {
+	key K
+	row R
 }
 
 const few = 8
 
 func (x *index[K, R]) find(key K) int {
-	if len(x.keys) <= few {
-		return slices.Index(x.keys, key)
+	if len(x.rows) <= few {
+		for i := range x.rows {
+			if x.rows[i].key == key {
+				return i
+			}
+		}
+		return -1
 	}
 	if i, ok := x.many[key]; ok {
 		return i
@@ -380,24 +426,24 @@ func (x *index[K, R]) find(key K) int {
 
 func (x *index[K, R]) get(key K) (row R) {
 	if i := x.find(key); i >= 0 {
-		row = x.rows[i]
+		row = x.rows[i].row
 	}
 	return row
 }
 
 func (x *index[K, R]) set(key K, row R) {
 	if i := x.find(key); i >= 0 {
-		x.rows[i] = row
+		x.rows[i].row = row
 		return
 	}
-	x.keys, x.rows = append(x.keys, key), append(x.rows, row)
-	switch n := len(x.keys); {
+	x.rows = append(x.rows, keyed[K, R]{key, row})
+	switch n := len(x.rows); {
 	case n == few+1:
 		if x.many == nil {
 			x.many = map[K]int{}
 		}
-		for i, k := range x.keys {
-			x.many[k] = i
+		for i := range x.rows {
+			x.many[x.rows[i].key] = i
 		}
 	case n > few:
 		x.many[key] = n - 1
@@ -405,7 +451,6 @@ func (x *index[K, R]) set(key K, row R) {
 }
 
 func (x *index[K, R]) forget() {
-	x.keys = x.keys[:0]
 	x.rows = x.rows[:0]
 	empty(x.many)
 }

@@ -36,7 +36,7 @@ type account struct {
 	holds   list[*spendlimit.HoldRow] // every hold on the account, own or inherited
 	live    expiry
 	groups  map[string][]*spendlimit.HoldRow // live members
-	entries list[spendlimit.EntryRow]
+	entries list[*spendlimit.EntryRow]
 	locked  bool
 }
 
@@ -179,11 +179,11 @@ func (l *ledger) lockRare(n *spendlimit.Need) {
 }
 
 func (l *ledger) unlock() {
-	for _, a := range l.locked {
+	for i, a := range l.locked {
 		a.locked = false
 		a.row.Due, a.row.More = nil, false
+		l.locked[i] = nil
 	}
-	clear(l.locked)
 	l.locked = l.locked[:0]
 }
 
@@ -247,7 +247,7 @@ func (l *ledger) loadRare(n *spendlimit.Need, now int64) {
 	}
 	for _, j := range n.Journal {
 		if a := l.accounts[j.Account]; a != nil {
-			from := a.entries.search(func(e *spendlimit.EntryRow) bool { return e.At >= now-j.Span })
+			from := a.entries.search(func(e **spendlimit.EntryRow) bool { return (*e).At >= now-j.Span })
 			w.AddJournal(j.Account, a.entries.copy(from, a.entries.len()))
 		}
 	}
@@ -281,8 +281,8 @@ func (a *account) periods() []*spendlimit.PeriodRow {
 	return out
 }
 
-func (a *account) prunable(p spendlimit.PruneNeed) ([]spendlimit.EntryRow, []*spendlimit.HoldRow) {
-	n := a.entries.search(func(e *spendlimit.EntryRow) bool { return e.At >= p.Before })
+func (a *account) prunable(p spendlimit.PruneNeed) ([]*spendlimit.EntryRow, []*spendlimit.HoldRow) {
+	n := a.entries.search(func(e **spendlimit.EntryRow) bool { return (*e).At >= p.Before })
 	parents := map[*spendlimit.HoldRow]bool{}
 	for i := range a.holds.len() {
 		parents[(*a.holds.at(i)).Parent] = true
@@ -408,8 +408,8 @@ func (a *account) member(h *spendlimit.HoldRow, live bool) {
 
 // drop deletes the entries up to a seq.
 func (a *account) drop(pruned int64) {
-	if a.entries.len() > 0 && a.entries.at(0).Seq <= pruned {
-		a.entries.drop(a.entries.search(func(e *spendlimit.EntryRow) bool { return e.Seq > pruned }))
+	if a.entries.len() > 0 && (*a.entries.at(0)).Seq <= pruned {
+		a.entries.drop(a.entries.search(func(e **spendlimit.EntryRow) bool { return (*e).Seq > pruned }))
 	}
 }
 
@@ -498,11 +498,11 @@ func (l *ledger) readEntries(q spendlimit.Query) spendlimit.Page {
 	if a == nil {
 		return page
 	}
-	from := a.entries.search(func(e *spendlimit.EntryRow) bool { return e.Seq > q.AfterSeq })
+	from := a.entries.search(func(e **spendlimit.EntryRow) bool { return (*e).Seq > q.AfterSeq })
 	to := min(a.entries.len(), from+q.Max)
 	page.More = to < a.entries.len()
 	for i := from; i < to; i++ {
-		page.Entries = append(page.Entries, a.entries.at(i).Detach())
+		page.Entries = append(page.Entries, (*a.entries.at(i)).Detach())
 	}
 	return page
 }

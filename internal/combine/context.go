@@ -3,6 +3,7 @@ package combine
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,33 +11,51 @@ import (
 // more than a whole batch in memory, so both wait until run asks for them: the limit counts from the first look, or the
 // second at Err.
 //
-// It serves batch after batch until somebody asks for Done; everything derived from a context asks for Done. The mutex
-// keeps a run that breaks the rules, and holds on to ctx after its return, from being worse than late.
+// One that was asked for no more than one Err serves the next batch too, without a lock; else the next batch gets a new
+// one. So a run that breaks the rules, and holds on to ctx after its return, is late at worst.
 type batchContext struct {
-	max time.Duration // of any batch
+	max   time.Duration // of any batch
+	state atomic.Uint32
 
 	mu       sync.Mutex
 	limit    time.Duration
-	asked    bool // for Err, once
-	ended    bool
+	ended    bool            // known once somebody looks
 	latest   time.Time       // the latest deadline among the callers; zero if one of them has none
 	deadline time.Time       // zero before the first look
 	timed    context.Context // nil before the first need of Done
 	cancel   context.CancelFunc
 }
 
-func (c *batchContext) begin(b bound) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.asked, c.ended, c.latest, c.deadline = false, false, b.at, time.Time{}
+// The states of a batchContext.
+const (
+	idle   uint32 = iota // between two batches, and nobody looks
+	fresh                // in a batch without a deadline, and nobody has asked for Err
+	asked                // in a batch, and Err need not be free any more
+	looked               // the fields count, under the lock; no other state comes after it
+)
+
+// begin begins a batch, or reports that the context is used up.
+func (c *batchContext) begin(b bound) bool {
+	state := fresh // nothing can be over at the first look: most runs ask once, and need no clock
+	if !b.at.IsZero() {
+		state = asked
+	}
+	if !c.state.CompareAndSwap(idle, state) {
+		return false
+	}
+	c.latest = b.at
 	c.limit = c.max
 	if b.in > 0 {
 		c.limit = min(c.max, b.in)
 	}
+	return true
 }
 
-// end ends the batch and reports whether the context is used up.
+// end ends the batch and reports whether somebody may have waited for something.
 func (c *batchContext) end() bool {
+	if c.state.CompareAndSwap(fresh, idle) || c.state.CompareAndSwap(asked, idle) {
+		return false
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
@@ -47,29 +66,34 @@ func (c *batchContext) end() bool {
 	return true
 }
 
-func (c *batchContext) Deadline() (time.Time, bool) {
+// look takes the lock, which gives the fields their meaning.
+func (c *batchContext) look() {
 	c.mu.Lock()
+	if c.state.Swap(looked) == idle {
+		c.ended = true
+	}
+}
+
+func (c *batchContext) Deadline() (time.Time, bool) {
+	c.look()
 	defer c.mu.Unlock()
 	return c.due(), true
 }
 
 func (c *batchContext) Done() <-chan struct{} {
-	c.mu.Lock()
+	c.look()
 	defer c.mu.Unlock()
 	return c.timer().Done()
 }
 
 func (c *batchContext) Err() error {
-	c.mu.Lock()
+	if c.state.CompareAndSwap(fresh, asked) {
+		return nil
+	}
+	c.look()
 	defer c.mu.Unlock()
-	if c.timed == nil && !c.ended {
-		if !c.asked && c.latest.IsZero() {
-			c.asked = true // nothing can be over yet: most runs ask once, and need no clock
-			return nil
-		}
-		if time.Until(c.due()) > 0 {
-			return nil
-		}
+	if c.timed == nil && !c.ended && time.Until(c.due()) > 0 {
+		return nil
 	}
 	return c.timer().Err()
 }
@@ -77,7 +101,7 @@ func (c *batchContext) Err() error {
 // Value has no values of its own; it lets the context package find the timer, so that a derived context needs no
 // goroutine to watch this one.
 func (c *batchContext) Value(key any) any {
-	c.mu.Lock()
+	c.look()
 	defer c.mu.Unlock()
 	if c.timed == nil {
 		return nil

@@ -62,7 +62,7 @@ func (l *Lane[C]) Do(ctx context.Context, c C) error {
 	b := boundOf(ctx)
 	w := l.enter(c, b)
 	if w == nil {
-		return l.lead(ctx, c, b)
+		return l.lead(ctx, c, b, false)
 	}
 	var o outcome
 	select {
@@ -79,7 +79,7 @@ func (l *Lane[C]) DoWithin(limit time.Duration, c C) error {
 	ctx, b := context.Background(), bound{in: limit}
 	w := l.enter(c, b)
 	if w == nil {
-		return l.lead(ctx, c, b)
+		return l.lead(ctx, c, b, false)
 	}
 	w.timer.Reset(limit)
 	var o outcome
@@ -131,7 +131,7 @@ func (l *Lane[C]) follow(ctx context.Context, w *call[C], b bound, o outcome) er
 	c := w.command
 	l.recycle(w)
 	if o.lead {
-		return l.lead(ctx, c, b)
+		return l.lead(ctx, c, b, true)
 	}
 	return o.err
 }
@@ -155,20 +155,25 @@ func (l *Lane[C]) recycle(w *call[C]) {
 }
 
 // lead runs one batch with c at its head. It is called by the leader, who is not the leader any more when it returns.
+// Others can be waiting only if the caller has waited too.
 //
 // If the last batch had followers and waited for something, they are about to come again while this one would leave
 // without them; two passes of the scheduler let them join. With 64 callers and a disk flush per batch that makes batches
 // of 60 instead of 32. In memory the passes would cost more than they save.
-func (l *Lane[C]) lead(ctx context.Context, c C, b bound) error {
+func (l *Lane[C]) lead(ctx context.Context, c C, b bound, waited bool) error {
 	if l.gather {
 		runtime.Gosched()
 		runtime.Gosched()
 	}
-	if err := ctx.Err(); err != nil {
-		l.handOn()
-		return notStarted(err)
+	if waited || l.gather {
+		if err := ctx.Err(); err != nil {
+			l.handOn()
+			return notStarted(err)
+		}
+		return l.serve(l.take(c, b))
 	}
-	return l.serve(l.take(c, b))
+	l.batch = append(l.batch, c)
+	return l.serve(b)
 }
 
 // take puts c and the commands that wait into the batch. It returns the bound that lasts longest.
@@ -190,7 +195,10 @@ func (l *Lane[C]) take(c C, b bound) bound {
 
 // serve runs the batch.
 func (l *Lane[C]) serve(b bound) (err error) {
-	l.ctx.begin(b)
+	if !l.ctx.begin(b) {
+		l.ctx = &batchContext{max: l.limit}
+		l.ctx.begin(b)
+	}
 	err = ErrPanicked // stands if run does not return
 	defer func() { l.finish(err) }()
 	err = l.run(l.ctx, l.batch)
@@ -200,15 +208,15 @@ func (l *Lane[C]) serve(b bound) (err error) {
 // finish gives the followers their outcome and hands on the lead.
 func (l *Lane[C]) finish(err error) {
 	waited := l.ctx.end()
-	if waited {
-		l.ctx = &batchContext{max: l.limit}
-	}
 	l.gather = waited && len(l.followers) > 0
-	for _, w := range l.followers {
+	for i, w := range l.followers {
 		w.wake <- outcome{err: err} // from here on w is its caller's
+		l.followers[i] = nil
 	}
-	clear(l.followers)
-	clear(l.batch)
+	var none C
+	for i := range l.batch {
+		l.batch[i] = none
+	}
 	l.followers, l.batch = l.followers[:0], l.batch[:0]
 	l.handOn()
 }

@@ -378,8 +378,9 @@ func flawedStores() []flawed {
 		{"journal gap", "I7_NoGaps", &broken{changes: func(c *spendlimit.Changes) {
 			c.Entries = slices.Clone(c.Entries)
 			for i := range c.Entries {
-				if c.Entries[i].Kind == spendlimit.EntrySettle {
-					c.Entries[i].Seq++
+				if e := *c.Entries[i]; e.Kind == spendlimit.EntrySettle {
+					e.Seq++
+					c.Entries[i] = &e
 				}
 			}
 		}}},

@@ -110,9 +110,9 @@ func (d *dumper) full(holds []*spendlimit.HoldRow, periods []*spendlimit.PeriodR
 }
 
 // journal also collects the ids that entries are about.
-func (d *dumper) journal(entries []spendlimit.EntryRow, usages map[spendlimit.UsageID]bool) {
+func (d *dumper) journal(entries []*spendlimit.EntryRow, usages map[spendlimit.UsageID]bool) {
 	for _, e := range entries {
-		text := columns(e)
+		text := columns(*e)
 		for _, g := range e.Postings {
 			on := "account"
 			if g.Period != nil {

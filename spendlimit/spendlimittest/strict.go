@@ -312,8 +312,8 @@ func (s *strictStep) hold(key string) *spendlimit.HoldRow {
 }
 
 // entriesOf links the entries of an account, in order.
-func (s *strictStep) entriesOf(account string, want func(flatEntry) bool) []spendlimit.EntryRow {
-	var out []spendlimit.EntryRow
+func (s *strictStep) entriesOf(account string, want func(flatEntry) bool) []*spendlimit.EntryRow {
+	var out []*spendlimit.EntryRow
 	for _, e := range s.entries[account] {
 		if !want(e) {
 			continue
@@ -326,7 +326,7 @@ func (s *strictStep) entriesOf(account string, want func(flatEntry) bool) []spen
 			}
 			row.Postings = append(row.Postings, g.Posting)
 		}
-		out = append(out, row)
+		out = append(out, &row)
 	}
 	return out
 }
@@ -437,7 +437,7 @@ func (k *strictCheck) mine(accounts ...string) {
 	}
 }
 
-func (k *strictCheck) journal(entries []spendlimit.EntryRow) {
+func (k *strictCheck) journal(entries []*spendlimit.EntryRow) {
 	last := map[string]int64{}
 	for _, e := range entries {
 		name := e.Account.Name

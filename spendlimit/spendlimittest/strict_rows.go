@@ -162,8 +162,8 @@ func (l *flatLedger) putUsage(u *spendlimit.UsageRow) {
 	l.usages[u.UsageID] = *freshUsage(u)
 }
 
-func (l *flatLedger) putEntry(row spendlimit.EntryRow) {
-	e := flatEntry{EntryRow: freshEntry(&row)}
+func (l *flatLedger) putEntry(row *spendlimit.EntryRow) {
+	e := flatEntry{EntryRow: freshEntry(row)}
 	for _, g := range row.Postings {
 		flat := flatPosting{Posting: g}
 		if g.Period != nil {

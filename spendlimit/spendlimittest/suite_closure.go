@@ -348,7 +348,7 @@ func journalReachesBack(e *env) {
 		e.clock.advance(time.Hour)
 	}
 	e.clock.advance(-time.Hour)
-	refs := func(entries []spendlimit.EntryRow) (out []string) {
+	refs := func(entries []*spendlimit.EntryRow) (out []string) {
 		for _, x := range entries {
 			out = append(out, x.Ref)
 		}
