@@ -364,6 +364,7 @@ type reserve struct {
 	ttl    int64   // microseconds
 	dry    bool    // Check
 	queued error   // somebody else's turn: only a retry of a granted key goes on
+	sorted []string
 
 	hold  *Hold // the answer
 	offer Offer
@@ -538,7 +539,7 @@ func (s *step) cut(lines []line) []*PeriodRow {
 	return out
 }
 
-// view is the public state of h, without what the caller of a reserve has already: labels, and a root's accounts.
+// view is the public state of h, without its labels, which the caller of a reserve has already.
 func (h *HoldRow) view() *Hold {
 	v := &Hold{
 		Key: h.Key, State: h.State, Granted: h.Granted, Own: h.Own, Recorded: h.Recorded, Assumed: h.Assumed,
@@ -547,7 +548,12 @@ func (h *HoldRow) view() *Hold {
 	}
 	if h.Parent != nil {
 		v.Parent = h.Parent.Key
-		v.Accounts = accountNames(h.Accounts)
+	}
+	for i, a := range h.Accounts {
+		if i == 0 {
+			v.Accounts = v.account[:0]
+		}
+		v.Accounts = append(v.Accounts, a.Name)
 	}
 	if h.EndedUS != 0 {
 		v.EndedAt = timeOf(h.EndedUS)
@@ -558,17 +564,8 @@ func (h *HoldRow) view() *Hold {
 // full adds what view leaves out.
 func (h *HoldRow) full() *Hold {
 	v := h.view()
-	v.Accounts = accountNames(h.Accounts)
 	v.Labels = labelMap(h.Labels)
 	return v
-}
-
-func accountNames(rows []*AccountRow) []string {
-	var names []string
-	for _, a := range rows {
-		names = append(names, a.Name)
-	}
-	return names
 }
 
 // growth is the command behind Grow (R37).

@@ -246,7 +246,8 @@ type Hold struct {
 	Crossed   []Crossing
 	Revision  int64 // seq of its reserve entry on the first account in byte order
 
-	ledger *Ledger
+	ledger  *Ledger
+	account [1]string // the room of Accounts, of which most holds have one
 }
 
 // Dispatch says that the paid call is about to leave. No answer, or an error: don't send (R40).

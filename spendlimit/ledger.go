@@ -113,7 +113,9 @@ func (k *call) base() *call { return k }
 // reset makes k new, for another command.
 func (k *call) reset() {
 	k.err, k.events, k.freed, k.later = nil, nil, k.freed[:0], nil
-	k.handed.Store(false)
+	if k.handed.Load() { // a store costs more
+		k.handed.Store(false)
+	}
 }
 
 // do runs a command that may change rows.
@@ -328,9 +330,6 @@ func (l *Ledger) Reserve(ctx context.Context, r Request) (*Hold, error) {
 func (l *Ledger) handle(c *reserve) *Hold {
 	h := c.hold
 	h.Labels, h.ledger = maps.Clone(c.req.Labels), l
-	if h.Parent == "" {
-		h.Accounts = c.req.Accounts
-	}
 	return h
 }
 
@@ -354,7 +353,11 @@ func (l *Ledger) newReserve(r *Request) (*reserve, error) {
 	c := l.reserves.get()
 	c.reset()
 	c.req, c.labels, c.ttl, c.dry, c.queued = *r, labelList(r.Labels), ttlMicros(r.TTL), false, nil
-	c.req.Accounts = sorted(r.Accounts)
+	c.sorted = append(c.sorted[:0], r.Accounts...)
+	if len(c.sorted) > 1 {
+		slices.Sort(c.sorted)
+	}
+	c.req.Accounts = c.sorted
 	return c, nil
 }
 

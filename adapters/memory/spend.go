@@ -64,22 +64,21 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 		return err
 	}
 	l := st.db.ledger(n.Ledger)
-	w := l.work
-	defer w.Reset()
-	now := l.load(&n, st.db.clock().UnixMicro())
-	defer l.unlock()
 	kept := false
 	defer func() { // also when f panics
 		if !kept {
-			w.Revert()
+			l.work.Revert()
 		}
+		l.unlock()
+		l.work.Reset()
 	}()
-	if err := f(now, w); err != nil || n.ReadOnly {
+	now := l.load(&n, st.db.clock().UnixMicro())
+	if err := f(now, l.work); err != nil || n.ReadOnly {
 		return err
 	}
 	kept = true
-	if w.Changed() {
-		l.apply(w.Changes())
+	if l.work.Changed() {
+		l.apply(l.work.Changes())
 	}
 	return nil
 }
@@ -135,12 +134,14 @@ func (l *ledger) load(n *spendlimit.Need, clock int64) int64 {
 			w.AddUsage(u)
 		}
 	}
-	l.lockRare(n)
-	now := l.loadDue(clock)
-	if len(n.Groups) > 0 {
-		l.loadGroups(n)
+	rare := len(n.Groups)+len(n.Trees)+len(n.All)+len(n.Journal)+len(n.Expiring)+len(n.Prune) > 0
+	if rare {
+		l.lockRare(n)
 	}
-	l.loadRare(n, now)
+	now := l.loadDue(clock)
+	if rare {
+		l.loadRare(n, now)
+	}
 	return now
 }
 
@@ -229,6 +230,7 @@ func (l *ledger) loadGroups(n *spendlimit.Need) {
 // loadRare adds what only few commands need.
 func (l *ledger) loadRare(n *spendlimit.Need, now int64) {
 	w := l.work
+	l.loadGroups(n)
 	for _, key := range n.Trees {
 		if h := l.holds[key]; h != nil {
 			w.AddTree(key, l.below(h))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,8 +15,8 @@ type Lane[C any] struct {
 	run   func(ctx context.Context, batch []C) error
 	calls sync.Pool // of *call[C]
 
+	state atomic.Uint32 // whether there is a leader, or a call that was told to lead; nobody is queued otherwise
 	mu    sync.Mutex
-	led   bool // there is a leader, or a call that was told to lead; nobody is queued otherwise
 	queue queue[C]
 
 	// The rest belongs to the leader, who hands it on together with the lead.
@@ -24,6 +25,13 @@ type Lane[C any] struct {
 	followers []*call[C] // all of the batch but the leader
 	gather    bool       // the next batch is worth waiting for company, see lead
 }
+
+// The states of a Lane. A caller and a leader who meet nobody come and go without the lock.
+const (
+	free    uint32 = iota
+	led            // by somebody; changes to any other state
+	awaited        // led, and somebody may be queued; changes under the lock only
+)
 
 // New returns a Lane that calls run with 1 to max commands, in order of arrival, never twice at the same time. It panics
 // if max or limit is not positive or run is nil.
@@ -94,11 +102,15 @@ func (l *Lane[C]) DoWithin(limit time.Duration, c C) error {
 
 // enter makes the caller the leader, or gives it a place in the queue if there is one already.
 func (l *Lane[C]) enter(c C, b bound) *call[C] {
+	if l.state.CompareAndSwap(free, led) {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.led {
-		l.led = true
-		return nil
+	for l.state.Load() != awaited && !l.state.CompareAndSwap(led, awaited) {
+		if l.state.CompareAndSwap(free, led) { // the leader has gone
+			return nil
+		}
 	}
 	w := l.calls.Get().(*call[C])
 	w.command = c
@@ -223,11 +235,14 @@ func (l *Lane[C]) finish(err error) {
 
 // handOn makes the first in the queue the leader.
 func (l *Lane[C]) handOn() {
+	if l.state.CompareAndSwap(led, free) {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.queue.pop(); w != nil {
 		w.wake <- outcome{lead: true}
 		return
 	}
-	l.led = false
+	l.state.Store(free)
 }
