@@ -41,7 +41,7 @@ func plain(s string) bool {
 		x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 		// While no byte has its high bit, adding 1 gives that bit to 0x7f only, and taking a space away to what is below it only.
-		if (x|(x+deletes)|((x|high)-spaces)^high)&high != 0 {
+		if (x|(x+deletes)|(((x|high)-spaces)^high))&high != 0 {
 			return false
 		}
 		s = s[8:]

@@ -1,0 +1,47 @@
+package spendlimit
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// A refused command leaves no row in the list of what to write.
+func TestChangesListOnlyWhatStays(t *testing.T) {
+	t.Parallel()
+	w, a, b := NewWork(), &AccountRow{Name: "a"}, &AccountRow{Name: "b"}
+	for step := int64(1); step <= 2; step++ { // marks of the first step say nothing in the second
+		w.save()
+		w.editAccount(a)
+		a.Seq = step
+		at := w.save()
+		w.editAccount(b)
+		w.editAccount(a)
+		a.Seq, b.Seq = 9, 9
+		if got := w.Changes().Accounts; !slices.Equal(got, []*AccountRow{a, b}) {
+			t.Errorf("step %d: changed %v, want both once", step, got)
+		}
+		w.revert(&at)
+		if got := w.Changes().Accounts; !slices.Equal(got, []*AccountRow{a}) || a.Seq != step || b.Seq != 0 {
+			t.Errorf("step %d: changed %v, a %d, b %d after the revert; want a alone", step, got, a.Seq, b.Seq)
+		}
+		w.Reset()
+		if w.Changed() || len(w.Changes().Accounts) > 0 {
+			t.Errorf("step %d: changes after the reset", step)
+		}
+	}
+}
+
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		bytes := rapid.SliceOfN(rapid.ByteRange(' ', '~'), 1, 20).Draw(t, "bytes")
+		i := rapid.IntRange(0, len(bytes)-1).Draw(t, "at")
+		bytes[i] = rapid.SampledFrom([]byte{' ', '~', 0, 0x1f, 0x7f, 0x80, 0xff}).Draw(t, "byte")
+		want := !slices.ContainsFunc(bytes, func(b byte) bool { return b < ' ' || b > '~' })
+		if got := plain(string(bytes)); got != want {
+			t.Errorf("plain(%q) = %v", bytes, got)
+		}
+	})
+}
