@@ -20,19 +20,20 @@ const MaxAmount = Amount(math.MaxInt64)
 
 // Add returns a + b, or ErrOverflow.
 func (a Amount) Add(b Amount) (Amount, error) {
-	if s, ok := sum(a, b); ok {
-		return s, nil
+	sum := a + b
+	if overflows(a, b, sum) {
+		return 0, overflowError{a, b}
 	}
-	return 0, overflow(a, b)
+	return sum, nil
 }
 
-// sum is small enough to be inlined where speed counts.
-func sum(a, b Amount) (s Amount, ok bool) {
-	s = a + b
-	return s, (a^s)&(b^s) >= 0 // it fits unless both have the sign that s has not
-}
+type overflowError struct{ a, b Amount }
 
-func overflow(a, b Amount) error { return fmt.Errorf("%w: %d + %d", ErrOverflow, a, b) }
+func (e overflowError) Error() string { return fmt.Sprintf("%v: %d + %d", ErrOverflow, e.a, e.b) }
+func (e overflowError) Unwrap() error { return ErrOverflow }
+
+// overflows tells whether a and b have the sign that their sum has not. It is inlined where speed counts.
+func overflows(a, b, sum Amount) bool { return (a^sum)&(b^sum) < 0 }
 
 // Sub returns a - b, or ErrOverflow.
 func (a Amount) Sub(b Amount) (Amount, error) {

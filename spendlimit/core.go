@@ -19,12 +19,13 @@ type step struct {
 	zones *zones
 
 	deltas []delta
-	broken error // the first arithmetic failure of the running event
+	broken error // an arithmetic failure of the running event
 	due    []*HoldRow
 	rows   []*AccountRow
 	owners []*AccountRow
 	lines  []line
 
+	handles arena[Hold] // for callers, who may keep one for long: in small chunks
 	crossed []Crossing
 	events  []Event
 	watched bool     // somebody waits for room
@@ -51,7 +52,8 @@ func (s *step) begin(w *Work, now int64) {
 // run applies one command, all of it or nothing.
 func (s *step) run(c command) error {
 	s.crossed, s.events, s.freed = nil, nil, s.freed[:0]
-	at := s.w.save()
+	var at savepoint
+	s.w.save(&at)
 	keep, err := false, s.ledgerRow()
 	if err == nil {
 		keep, err = c.apply(s)
@@ -125,8 +127,11 @@ func (s *step) readyHold(key string) (*HoldRow, error) {
 	return h, s.lapseDue(s.accountsOf(h))
 }
 
-// accountsOf returns the accounts of h and its ancestors, by name. The slice is valid until the next call.
+// accountsOf returns the accounts of h and its ancestors, by name. The slice is only read, until the next call.
 func (s *step) accountsOf(h *HoldRow) []*AccountRow {
+	if h.Parent == nil {
+		return h.Accounts
+	}
 	s.owners = s.owners[:0]
 	for z := h; z != nil; z = z.Parent {
 		s.owners = append(s.owners, z.Accounts...)
@@ -210,7 +215,7 @@ func (s *step) lapse(h *HoldRow) error {
 	h.Receipt = Receipt{Returned: h.EndOwn - h.EndCharge, Assumed: h.Assumed, LiveChildren: h.Children}
 	b, err := s.book(&booking{kind: EntryLapse, ref: h.Key, at: h.ExpiresUS + 1, accounts: s.accountsOf(h)})
 	h.Receipt.Revision = b.seq
-	s.tell(Event{Kind: EventLapsed, Hold: h.Key, Account: s.owners[0].Name, Amount: h.EndOwn, Assumed: h.Assumed})
+	s.tell(Event{Kind: EventLapsed, Hold: h.Key, Account: s.accountsOf(h)[0].Name, Amount: h.EndOwn, Assumed: h.Assumed})
 	return err
 }
 
@@ -394,29 +399,27 @@ func (s *step) postPart(anchor *HoldRow, p *Part, c change) {
 func (s *step) post(a *AccountRow, p *PeriodRow, when int64, c change) {
 	for i := range s.deltas {
 		if d := &s.deltas[i]; d.period == p && d.account == a && d.when == when {
-			d.spent = s.add(d.spent, c.spent)
-			d.held = s.add(d.held, c.held)
-			d.assumed = s.add(d.assumed, c.assumed)
-			d.unpriced += c.unpriced
+			s.plus(&d.change, c)
 			return
 		}
 	}
 	s.deltas = append(s.deltas, delta{account: a, period: p, when: when, change: c})
 }
 
-// add is checked; a failure is kept for book, which refuses the event.
-func (s *step) add(a, b Amount) Amount {
-	if sum, ok := sum(a, b); ok {
-		return sum
-	}
-	return s.overflow(a, b)
+func (s *step) plus(sum *change, c change) {
+	sum.spent = s.add(sum.spent, c.spent)
+	sum.held = s.add(sum.held, c.held)
+	sum.assumed = s.add(sum.assumed, c.assumed)
+	sum.unpriced += c.unpriced
 }
 
-func (s *step) overflow(a, b Amount) Amount {
-	if s.broken == nil {
-		s.broken = overflow(a, b)
+// add is checked; the last failure is kept for book, which refuses the event.
+func (s *step) add(a, b Amount) Amount {
+	sum := a + b
+	if overflows(a, b, sum) {
+		s.broken = overflowError{a, b}
 	}
-	return 0
+	return sum
 }
 
 // booking is the journal side of an event.

@@ -211,7 +211,7 @@ func (c Cost) anomaly() Anomaly {
 
 func (s *step) noteAnomaly(r Receipt, h *HoldRow) {
 	if r.Anomaly != NoAnomaly {
-		s.tell(Event{Kind: EventAnomaly, Hold: h.Key, Account: s.owners[0].Name, Anomaly: r.Anomaly})
+		s.tell(Event{Kind: EventAnomaly, Hold: h.Key, Account: s.accountsOf(h)[0].Name, Anomaly: r.Anomaly})
 	}
 }
 
@@ -323,7 +323,8 @@ func (c *settle) book(s *step, h *HoldRow, cost Cost) error {
 	}
 	r.Assumed, r.LiveChildren = h.Assumed, h.Children
 	r.Overrun, r.Revision, r.Crossed = b.overrun, b.seq, s.crossed
-	h.Receipt, c.receipt = r, r
+	h.Receipt = r
+	c.receipt = r
 	s.noteAnomaly(r, h)
 	return nil
 }

@@ -29,7 +29,14 @@ type line struct {
 // verdict is the answer to an ask.
 type verdict struct {
 	grant   Amount
-	binding Binding
+	binding *Binding // nil: nothing cut it
+}
+
+func (v verdict) cut() (b Binding) {
+	if v.binding != nil {
+		b = *v.binding
+	}
+	return b
 }
 
 // currentLines returns the current period of every limit of the accounts (R11). The slice is valid until the next call.
@@ -63,10 +70,10 @@ func (s *step) decide(a *ask) (verdict, error) {
 	if err := s.groupFull(a); err != nil {
 		return verdict{}, err
 	}
-	room, cut := a.want, Binding{}
+	room, cut := a.want, (*Binding)(nil)
 	if a.parent != nil {
 		if own := a.parentShare(s); own < room {
-			room, cut = own, Binding{Parent: a.parent.Key}
+			room, cut = own, &Binding{Parent: a.parent.Key}
 		}
 	}
 	least, tightest := Amount(math.MaxInt64), -1
@@ -81,7 +88,7 @@ func (s *step) decide(a *ask) (verdict, error) {
 	}
 	if tightest >= 0 && least < room {
 		p := a.lines[tightest].period
-		room, cut = least, Binding{Account: p.Limit.Account.Name, Limit: p.Limit.Limit.Name}
+		room, cut = least, &Binding{Account: p.Limit.Account.Name, Limit: p.Limit.Limit.Name}
 	}
 	if room < a.need {
 		return verdict{}, s.denied(a, cut)
@@ -286,7 +293,7 @@ func (s *step) unpriced(a *ask, p *PeriodRow) error {
 }
 
 // denied says why there was too little room, and what waiting can help (R63 to R65).
-func (s *step) denied(a *ask, cut Binding) error {
+func (s *step) denied(a *ask, cut *Binding) error {
 	e := s.refusal(a, ReasonSpent)
 	var binding *PeriodRow
 	var least Amount
@@ -310,7 +317,7 @@ func (s *step) denied(a *ask, cut Binding) error {
 		}
 	}
 	switch {
-	case cut.Parent != "":
+	case cut != nil && cut.Parent != "":
 		e.Reason, e.Parent = ReasonParent, cut.Parent
 		e.WaitHolds = a.parent.State.Live() && a.parent.Children > 0 && a.need <= a.parent.Own+a.parent.below()
 		e.Hopeless = e.Hopeless || !e.WaitHolds
@@ -414,7 +421,7 @@ func (c *reserve) apply(s *step) (bool, error) {
 		return false, err
 	}
 	if c.dry {
-		c.offer = Offer{Amount: v.grant, Binding: v.binding, ExpiresAt: timeOf(s.now + c.ttl)}
+		c.offer = Offer{Amount: v.grant, Binding: v.cut(), ExpiresAt: timeOf(s.now + c.ttl)}
 		return false, nil
 	}
 	return true, c.grant(s, parent, accounts, lines, v)
@@ -451,9 +458,12 @@ func (c *reserve) again(s *step, h *HoldRow, accounts []*AccountRow) error {
 	case !h.State.Live():
 		return ended(h)
 	}
-	c.hold = h.view()
+	if c.dry {
+		c.offer = Offer{Amount: h.Granted, Binding: h.Binding, ExpiresAt: timeOf(h.ExpiresUS)}
+		return nil
+	}
+	c.hold = h.view(&s.handles.take(1)[0])
 	c.hold.Replayed = true
-	c.offer = Offer{Amount: h.Granted, Binding: h.Binding, ExpiresAt: c.hold.ExpiresAt}
 	return nil
 }
 
@@ -503,7 +513,10 @@ func (c *reserve) grant(s *step, parent *HoldRow, accounts []*AccountRow, lines 
 	h.Key, h.Parent, h.Labels, h.Price = r.Key, parent, c.labels, r.Price
 	h.Amount, h.Min, h.Rest, h.Free = r.Amount, r.Min, r.Rest, r.Free
 	h.Group, h.Slots, h.TTL = r.Split.Group, r.Split.Slots, c.ttl
-	h.State, h.Granted, h.Own, h.Depth, h.Binding = Open, v.grant, v.grant, 1, v.binding
+	h.State, h.Granted, h.Own, h.Depth = Open, v.grant, v.grant, 1
+	if v.binding != nil {
+		h.Binding = *v.binding
+	}
 	h.BornUS, h.ExpiresUS, h.mark = s.now, s.now+c.ttl, s.w.mark
 	s.w.holds.set(h.Key, h)
 	s.w.changes.NewHolds = append(s.w.changes.NewHolds, h)
@@ -517,7 +530,7 @@ func (c *reserve) grant(s *step, parent *HoldRow, accounts []*AccountRow, lines 
 	if len(accounts) > 0 {
 		h.Accounts = s.w.owners.take(len(accounts))
 		copy(h.Accounts, accounts)
-		h.Part = Part{At: s.now, Left: v.grant, Lines: s.cut(lines)}
+		h.Part.At, h.Part.Left, h.Part.Lines = s.now, v.grant, s.cut(lines)
 		s.postPart(h, &h.Part, change{held: v.grant})
 	}
 	b, err := s.book(&booking{kind: EntryReserve, ref: h.Key, at: s.now, accounts: s.accountsOf(h), labels: c.labels})
@@ -525,7 +538,7 @@ func (c *reserve) grant(s *step, parent *HoldRow, accounts []*AccountRow, lines 
 		return err
 	}
 	h.Seq = b.seq
-	c.hold = h.view()
+	c.hold = h.view(&s.handles.take(1)[0])
 	c.hold.Crossed = s.crossed
 	return nil
 }
@@ -539,12 +552,15 @@ func (s *step) cut(lines []line) []*PeriodRow {
 	return out
 }
 
-// view is the public state of h, without its labels, which the caller of a reserve has already.
-func (h *HoldRow) view() *Hold {
-	v := &Hold{
-		Key: h.Key, State: h.State, Granted: h.Granted, Own: h.Own, Recorded: h.Recorded, Assumed: h.Assumed,
-		Group: h.Group, Slots: h.Slots, Price: h.Price, Binding: h.Binding,
-		CreatedAt: timeOf(h.BornUS), ExpiresAt: timeOf(h.ExpiresUS), Revision: h.Seq,
+// view fills v with the public state of h, without its labels, which the caller of a reserve has already.
+func (h *HoldRow) view(v *Hold) *Hold {
+	v.Key, v.State, v.Granted, v.Own, v.Recorded, v.Assumed = h.Key, h.State, h.Granted, h.Own, h.Recorded, h.Assumed
+	v.Group, v.Slots, v.Price, v.Revision = h.Group, h.Slots, h.Price, h.Seq
+	v.Binding = h.Binding
+	v.CreatedAt = timeOf(h.BornUS)
+	v.ExpiresAt = timeOf(h.ExpiresUS)
+	if h.EndedUS != 0 {
+		v.EndedAt = timeOf(h.EndedUS)
 	}
 	if h.Parent != nil {
 		v.Parent = h.Parent.Key
@@ -555,15 +571,12 @@ func (h *HoldRow) view() *Hold {
 		}
 		v.Accounts = append(v.Accounts, a.Name)
 	}
-	if h.EndedUS != 0 {
-		v.EndedAt = timeOf(h.EndedUS)
-	}
 	return v
 }
 
 // full adds what view leaves out.
 func (h *HoldRow) full() *Hold {
-	v := h.view()
+	v := h.view(new(Hold))
 	v.Labels = labelMap(h.Labels)
 	return v
 }

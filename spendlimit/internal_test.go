@@ -12,10 +12,11 @@ func TestChangesListOnlyWhatStays(t *testing.T) {
 	t.Parallel()
 	w, a, b := NewWork(), &AccountRow{Name: "a"}, &AccountRow{Name: "b"}
 	for step := int64(1); step <= 2; step++ { // marks of the first step say nothing in the second
-		w.save()
+		var at savepoint
+		w.save(&at)
 		w.editAccount(a)
 		a.Seq = step
-		at := w.save()
+		w.save(&at)
 		w.editAccount(b)
 		w.editAccount(a)
 		a.Seq, b.Seq = 9, 9

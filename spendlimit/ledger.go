@@ -92,7 +92,9 @@ func New(store Store, cfg Config) (*Ledger, error) {
 	return l, nil
 }
 
-func (l *Ledger) newStep() step { return step{cfg: &l.cfg, zones: &l.zones} }
+func (l *Ledger) newStep() step {
+	return step{cfg: &l.cfg, zones: &l.zones, handles: arena[Hold]{chunk: 16}}
+}
 
 // Unit returns the ledger's unit.
 func (l *Ledger) Unit() Unit { return l.cfg.Unit }
@@ -352,7 +354,8 @@ func (l *Ledger) newReserve(r *Request) (*reserve, error) {
 	}
 	c := l.reserves.get()
 	c.reset()
-	c.req, c.labels, c.ttl, c.dry, c.queued = *r, labelList(r.Labels), ttlMicros(r.TTL), false, nil
+	c.req = *r
+	c.labels, c.ttl, c.dry, c.queued = labelList(r.Labels), ttlMicros(r.TTL), false, nil
 	c.sorted = append(c.sorted[:0], r.Accounts...)
 	if len(c.sorted) > 1 {
 		slices.Sort(c.sorted)
@@ -388,10 +391,11 @@ func (l *Ledger) Record(ctx context.Context, u Usage) (Receipt, error) {
 // reported as Excess, and as Overrun where a limit had no room; that is no error. An Unknown cost counts at the hold, and
 // freezes the limits that refuse unpriced work until Settle is called again with the Total. Options: Late. It runs on when
 // ctx ends, for at most 5 s.
-func (l *Ledger) Settle(ctx context.Context, key string, cost Cost, opts ...Option) (Receipt, error) {
+func (l *Ledger) Settle(ctx context.Context, key string, cost Cost, opts ...Option) (r Receipt, err error) {
 	c := l.settles.get()
 	c.reset()
-	c.key, c.cost, c.late = key, cost, false
+	c.key, c.late = key, false
+	c.cost = cost
 	set, err := options("settle", opts, Late)
 	if err == nil {
 		c.late = set&Late != 0
@@ -404,7 +408,7 @@ func (l *Ledger) Settle(ctx context.Context, key string, cost Cost, opts ...Opti
 		l.settles.put(c, err)
 		return Receipt{}, wrap("settle", err)
 	}
-	r := c.receipt
+	r = c.receipt
 	l.settles.put(c, nil)
 	return r, nil
 }

@@ -94,7 +94,7 @@ func (r *Request) validate(unit Unit) error {
 	if len(r.Price) > maxPrice {
 		return invalid("Price", "%d bytes, at most %d", len(r.Price), maxPrice)
 	}
-	if !utf8.ValidString(r.Price) || strings.ContainsRune(r.Price, 0) {
+	if r.Price != "" && (!utf8.ValidString(r.Price) || strings.ContainsRune(r.Price, 0)) {
 		return invalid("Price", "not text")
 	}
 	return validateLabels(r.Labels)

@@ -1,6 +1,9 @@
 package spendlimit
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Work is the closed set of rows of one step. An adapter fills it with the Add methods, hands it to the step's
 // function, and then writes Changes (or, where the rows themselves are the store, calls Revert when the step
@@ -190,14 +193,12 @@ type savepoint struct {
 	accounts, limits, periods, holds, usages, entries, prunedRows int
 }
 
-func (w *Work) save() savepoint {
+func (w *Work) save(s *savepoint) {
 	w.mark++
 	c := &w.changes
-	return savepoint{
-		log: w.log.mark(), ledger: c.NewLedger != nil,
-		accounts: len(c.NewAccounts), limits: len(c.NewLimits), periods: len(c.NewPeriods), holds: len(c.NewHolds),
-		usages: len(c.NewUsages), entries: len(c.Entries), prunedRows: len(c.Pruned),
-	}
+	s.log, s.ledger = w.log.mark(), c.NewLedger != nil
+	s.accounts, s.limits, s.periods = len(c.NewAccounts), len(c.NewLimits), len(c.NewPeriods)
+	s.holds, s.usages, s.entries, s.prunedRows = len(c.NewHolds), len(c.NewUsages), len(c.Entries), len(c.Pruned)
 }
 
 func (w *Work) revert(s *savepoint) {
@@ -261,60 +262,66 @@ func (c *Changes) forget() {
 	c.Entries, c.Pruned = c.Entries[:0], c.Pruned[:0]
 }
 
-// Each edit method keeps the row's image at its first change since the last savepoint.
+// Each edit method keeps the row's image at its first change since the last savepoint, and lists the row at its first
+// change in the step.
 
 func (w *Work) editAccount(a *AccountRow) {
-	if a.mark != w.mark {
-		if a.mark < w.first {
-			w.changes.Accounts = append(w.changes.Accounts, a)
-		}
-		w.log.accounts = keep(w.log.accounts, a)
-		a.mark = w.mark
+	if a.mark == w.mark {
+		return
 	}
+	if a.mark < w.first {
+		w.changes.Accounts = append(w.changes.Accounts, a)
+	}
+	w.log.accounts = keep(w.log.accounts, a)
+	a.mark = w.mark
 }
 
 func (w *Work) editLimit(l *LimitRow) {
-	if l.mark != w.mark {
-		if l.mark < w.first {
-			w.changes.Limits = append(w.changes.Limits, l)
-		}
-		w.log.limits = keep(w.log.limits, l)
-		l.mark = w.mark
+	if l.mark == w.mark {
+		return
 	}
+	if l.mark < w.first {
+		w.changes.Limits = append(w.changes.Limits, l)
+	}
+	w.log.limits = keep(w.log.limits, l)
+	l.mark = w.mark
 }
 
 func (w *Work) editPeriod(p *PeriodRow) {
-	if p.mark != w.mark {
-		if p.mark < w.first {
-			w.changes.Periods = append(w.changes.Periods, p)
-		}
-		w.log.periods = keep(w.log.periods, p)
-		p.mark = w.mark
+	if p.mark == w.mark {
+		return
 	}
+	if p.mark < w.first {
+		w.changes.Periods = append(w.changes.Periods, p)
+	}
+	w.log.periods = keep(w.log.periods, p)
+	p.mark = w.mark
 }
 
 func (w *Work) editHold(h *HoldRow) {
-	if h.mark != w.mark {
-		if h.mark < w.first {
-			w.changes.Holds = append(w.changes.Holds, h)
-		}
-		w.log.holds = keep(w.log.holds, h)
-		if len(h.More)+len(h.Assumes) > 0 { // these are changed in place
-			old := &w.log.holds[len(w.log.holds)-1].old
-			old.More, old.Assumes = slices.Clone(h.More), slices.Clone(h.Assumes)
-		}
-		h.mark = w.mark
+	if h.mark == w.mark {
+		return
 	}
+	if h.mark < w.first {
+		w.changes.Holds = append(w.changes.Holds, h)
+	}
+	w.log.holds = keep(w.log.holds, h)
+	if len(h.More)+len(h.Assumes) > 0 { // these are changed in place
+		old := &w.log.holds[len(w.log.holds)-1].old
+		old.More, old.Assumes = slices.Clone(h.More), slices.Clone(h.Assumes)
+	}
+	h.mark = w.mark
 }
 
 func (w *Work) editUsage(u *UsageRow) {
-	if u.mark != w.mark {
-		if u.mark < w.first {
-			w.changes.Usages = append(w.changes.Usages, u)
-		}
-		w.log.usages = keep(w.log.usages, u)
-		u.mark = w.mark
+	if u.mark == w.mark {
+		return
 	}
+	if u.mark < w.first {
+		w.changes.Usages = append(w.changes.Usages, u)
+	}
+	w.log.usages = keep(w.log.usages, u)
+	u.mark = w.mark
 }
 
 // undoLog holds the images of changed rows, oldest first.
@@ -339,7 +346,8 @@ func keep[T any](images []image[T], row *T) []image[T] {
 	}
 	images = images[:n+1]
 	i := &images[n]
-	i.row, i.old = row, *row
+	i.row = row
+	i.old = *row // alone: as one of several it would be copied twice
 	return images
 }
 
@@ -377,15 +385,18 @@ func restore[T any](images []image[T], n int) []image[T] {
 }
 
 // arena hands out small slices cut from large ones: rows that live as long as their neighbours cost one
-// allocation in many.
-type arena[T any] struct{ free []T }
+// allocation in many. What keeps one of a chunk keeps the chunk.
+type arena[T any] struct {
+	free  []T
+	chunk int // 0: arenaChunk
+}
 
 const arenaChunk = 128
 
 // most shows the next n, of which as many as are needed can be taken.
 func (a *arena[T]) most(n int) []T {
 	if n > len(a.free) {
-		a.free = make([]T, max(n, arenaChunk))
+		a.free = make([]T, max(n, cmp.Or(a.chunk, arenaChunk)))
 	}
 	return a.free[:n]
 }

@@ -37,6 +37,7 @@ type account struct {
 	live    expiry
 	groups  map[string][]*spendlimit.HoldRow // live members
 	entries list[*spendlimit.EntryRow]
+	pruned  int64 // entries up to this seq are gone
 	locked  bool
 }
 
@@ -327,8 +328,11 @@ func (l *ledger) apply(c *spendlimit.Changes) {
 		a := e.Account.Ext.(*account)
 		a.entries.append(e)
 	}
-	for _, a := range c.Accounts {
-		a.Ext.(*account).drop(a.Pruned)
+	for _, row := range c.Accounts {
+		if a := row.Ext.(*account); a.pruned < row.Pruned {
+			a.pruned = row.Pruned
+			a.drop(row.Pruned)
+		}
 	}
 	if len(c.Pruned) > 0 {
 		l.forget(c.Pruned)
