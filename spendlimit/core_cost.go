@@ -45,16 +45,21 @@ func replayed(u *UsageRow) Receipt {
 	return u.Receipt.again()
 }
 
-// again is a stored receipt for a caller, who may change it.
+// again is a stored receipt for a caller who asked before.
 func (r Receipt) again() Receipt {
 	r.Replayed = true
+	return r.apart()
+}
+
+// apart is a receipt that shares nothing with another: rows keep theirs, and callers may change their own.
+func (r Receipt) apart() Receipt {
 	r.Crossed = slices.Clone(r.Crossed)
 	return r
 }
 
 // remember stores a usage id with its first answer.
 func (s *step) remember(hold, id string, kind EntryKind, content [sha256.Size]byte, r Receipt) *UsageRow {
-	u := &UsageRow{UsageID: UsageID{hold, id}, Kind: kind, Content: content, Receipt: r, mark: s.w.mark}
+	u := &UsageRow{UsageID: UsageID{hold, id}, Kind: kind, Content: content, Receipt: r.apart(), mark: s.w.mark}
 	s.w.usages.set(u.UsageID, u)
 	s.w.changes.NewUsages = append(s.w.changes.NewUsages, u)
 	return u
@@ -188,7 +193,7 @@ func (c *record) book(s *step, h *HoldRow, u *UsageRow, content [sha256.Size]byt
 		u = s.remember(c.Hold, c.ID, EntryRecord, content, r)
 	} else {
 		s.w.editUsage(u)
-		u.Receipt = r
+		u.Receipt = r.apart()
 	}
 	u.Unpriced, u.Cost = unknown, c.Cost.amount
 	s.noteAnomaly(r, h)
@@ -324,7 +329,7 @@ func (c *settle) book(s *step, h *HoldRow, cost Cost) error {
 	r.Assumed, r.LiveChildren = h.Assumed, h.Children
 	r.Overrun, r.Revision, r.Crossed = b.overrun, b.seq, s.crossed
 	h.Receipt = r
-	c.receipt = r
+	c.receipt = r.apart()
 	s.noteAnomaly(r, h)
 	return nil
 }
@@ -454,7 +459,8 @@ func (c *release) book(s *step, h *HoldRow, kind EntryKind, r Receipt) error {
 		return err
 	}
 	r.Assumed, r.LiveChildren, r.Revision, r.Crossed = h.Assumed, h.Children, b.seq, s.crossed
-	h.Receipt, c.receipt = r, r
+	h.Receipt = r
+	c.receipt = r.apart()
 	return nil
 }
 

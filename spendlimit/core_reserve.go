@@ -476,7 +476,7 @@ func (h *HoldRow) parentKey() string {
 
 // ended is the error of a call that needs a live hold.
 func ended(h *HoldRow) error {
-	return &EndedError{Hold: h.Key, State: h.State, Receipt: h.Receipt}
+	return &EndedError{Hold: h.Key, State: h.State, Receipt: h.Receipt.apart()}
 }
 
 // judge turns the request into an ask (R12 to R15, R18).

@@ -247,7 +247,7 @@ type Hold struct {
 	Revision  int64 // seq of its reserve entry on the first account in byte order
 
 	ledger  *Ledger
-	account [1]string // the room of Accounts, of which most holds have one
+	account [1]string // where Accounts are, when there is one, as in most holds
 }
 
 // Dispatch says that the paid call is about to leave. No answer, or an error: don't send (R40).

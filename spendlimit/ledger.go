@@ -144,7 +144,7 @@ func (l *Ledger) outcome(c command, err, cause error) error {
 			l.deliver(k)
 		}
 		return errors.Join(ErrUncertain, cause)
-	case errors.Is(err, combine.ErrNotStarted):
+	case errors.Is(err, combine.ErrNotStarted) && cause != nil:
 		return cause
 	case errors.Is(err, combine.ErrPanicked):
 		return errors.Join(ErrUncertain, err)
@@ -227,17 +227,19 @@ type batch struct {
 // runBatch runs commands in one store step.
 func (l *Ledger) runBatch(ctx context.Context, commands []command) error {
 	b := &l.batch
-	b.commands, b.judged = commands, false
+	b.commands = commands
 	b.need.reset(l.cfg.Name)
 	for _, c := range commands {
 		c.need(&b.need)
 	}
 	leader := commands[0].base()
+	b.judged = false
 	err := l.store.Step(ctx, b.need, b.judge)
 	for err != nil && errors.Is(err, errMoreDue) {
 		var lapsed *call
 		if lapsed, err = l.sweepFor(ctx, b.need); err == nil {
 			leader.later = append(leader.later, lapsed)
+			b.judged = false
 			err = l.store.Step(ctx, b.need, b.judge)
 		}
 	}

@@ -121,6 +121,40 @@ func TestT24_AtEightyPercentExactly(t *testing.T) {
 	}
 }
 
+// Callers may change what they got: nobody else's answer is changed by it, neither the first nor a later one.
+func TestR61_ReceiptsShareNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	l := daily("10")
+	for percent := 10; percent <= 40; percent += 10 {
+		l.Thresholds = append(l.Thresholds, spendlimit.Threshold{Percent: percent, Of: spendlimit.Spent})
+	}
+	f.limit(l)
+	f.mustReserve(req("settled", "5"))
+	f.mustReserve(req("recorded", "5"))
+	for n, call := range []func() spendlimit.Receipt{ // each of the first three crosses when it is first made
+		func() spendlimit.Receipt { return f.mustSettle("settled", total("1")) },
+		func() spendlimit.Receipt { return f.mustCharge("charged", "1", "acme") },
+		func() spendlimit.Receipt { return f.mustRecord("recorded", "u", "1") },
+		func() spendlimit.Receipt {
+			_, err := f.Settle(f.ctx, "settled", total("2"))
+			var ended *spendlimit.EndedError
+			if !errors.As(err, &ended) {
+				t.Fatal(err)
+			}
+			return ended.Receipt
+		},
+	} {
+		for i := range 3 {
+			r := call()
+			if len(r.Crossed) != 1 || r.Crossed[0].Account != "acme" {
+				t.Fatalf("call %d, answer %d: crossed %+v", n, i, r.Crossed)
+			}
+			r.Crossed[0].Account = "mine"
+		}
+	}
+}
+
 func TestT53_CarryUnused(t *testing.T) {
 	t.Parallel()
 	carry := daily("100")

@@ -247,10 +247,10 @@ type EntryRow struct {
 	Seq      int64
 	At       int64
 	Kind     EntryKind
+	Source   Source
 	Ref      string // hold key, usage id or limit name
 	Hold     string // the hold, when Ref is a usage id
 	Reason   string
-	Source   Source
 	Labels   []Label
 	Postings []Posting
 }

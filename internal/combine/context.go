@@ -11,14 +11,13 @@ import (
 // more than a whole batch in memory, so both wait until run asks for them: the limit counts from the first look, or the
 // second at Err.
 //
-// One that was asked for no more than one Err serves the next batch too, without a lock; else the next batch gets a new
-// one. So a run that breaks the rules, and holds on to ctx after its return, is late at worst.
+// One that was asked for no more than one Err serves the next batch too; else the next batch gets a new one. So a run
+// that breaks the rules, and holds on to ctx after its return, is late at worst.
 type batchContext struct {
-	max   time.Duration // of any batch
 	state atomic.Uint32
+	limit atomic.Int64 // how long the batch may take, from the first look on
 
 	mu       sync.Mutex
-	limit    time.Duration
 	ended    bool            // known once somebody looks
 	latest   time.Time       // the latest deadline among the callers; zero if one of them has none
 	deadline time.Time       // zero before the first look
@@ -29,26 +28,31 @@ type batchContext struct {
 // The states of a batchContext.
 const (
 	idle   uint32 = iota // between two batches, and nobody looks
-	fresh                // in a batch without a deadline, and nobody has asked for Err
-	asked                // in a batch, and Err need not be free any more
+	fresh                // in a batch without a deadline: nothing can be over yet, so that one Err is free
+	asked                // in a batch, and another Err needs the clock
 	looked               // the fields count, under the lock; no other state comes after it
 )
 
-// begin begins a batch, or reports that the context is used up.
-func (c *batchContext) begin(b bound) bool {
-	state := fresh // nothing can be over at the first look: most runs ask once, and need no clock
-	if !b.at.IsZero() {
-		state = asked
+// begin begins a batch, or reports that the context is used up. Only then does the state change: whoever looks before is
+// of another batch, and uses it up; whoever looks later finds what belongs to this one.
+func (c *batchContext) begin(b bound, max time.Duration) bool {
+	if b.at != c.latest { // nobody else writes it
+		c.mu.Lock()
+		c.latest = b.at
+		c.mu.Unlock()
 	}
-	if !c.state.CompareAndSwap(idle, state) {
-		return false
-	}
-	c.latest = b.at
-	c.limit = c.max
+	limit := max
 	if b.in > 0 {
-		c.limit = min(c.max, b.in)
+		limit = min(max, b.in)
 	}
-	return true
+	if int64(limit) != c.limit.Load() {
+		c.limit.Store(int64(limit))
+	}
+	first := fresh
+	if !b.at.IsZero() {
+		first = asked
+	}
+	return c.state.CompareAndSwap(idle, first)
 }
 
 // end ends the batch and reports whether somebody may have waited for something.
@@ -111,7 +115,7 @@ func (c *batchContext) Value(key any) any {
 
 func (c *batchContext) due() time.Time {
 	if c.deadline.IsZero() {
-		c.deadline = time.Now().Add(c.limit)
+		c.deadline = time.Now().Add(time.Duration(c.limit.Load()))
 		if !c.latest.IsZero() && c.latest.Before(c.deadline) {
 			c.deadline = c.latest
 		}

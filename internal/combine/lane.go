@@ -51,7 +51,7 @@ func New[C any](max int, limit time.Duration, run func(ctx context.Context, batc
 		limit: limit,
 		run:   run,
 		calls: sync.Pool{New: func() any { return newCall[C]() }},
-		ctx:   &batchContext{max: limit},
+		ctx:   new(batchContext),
 	}
 }
 
@@ -207,9 +207,9 @@ func (l *Lane[C]) take(c C, b bound) bound {
 
 // serve runs the batch.
 func (l *Lane[C]) serve(b bound) (err error) {
-	if !l.ctx.begin(b) {
-		l.ctx = &batchContext{max: l.limit}
-		l.ctx.begin(b)
+	if !l.ctx.begin(b, l.limit) {
+		l.ctx = new(batchContext)
+		l.ctx.begin(b, l.limit)
 	}
 	err = ErrPanicked // stands if run does not return
 	defer func() { l.finish(err) }()
