@@ -1,0 +1,88 @@
+package spendsql
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Row is a row of a result.
+type Row interface{ Scan(into ...any) error }
+
+// Stmt is a statement, with what to do with each row of its result.
+type Stmt struct {
+	SQL  string
+	Args []any
+	Each func(Row) error // nil: it has none
+}
+
+// Conn is a connection inside a transaction.
+type Conn interface {
+	// Run runs statements in order, in one round trip where there are any. Each error that it returns is the first one's.
+	Run(ctx context.Context, list ...Stmt) error
+	// NewIDs returns the first of n ids in a row that no row of the table has or will have.
+	NewIDs(ctx context.Context, t *Table, n int) (int64, error)
+}
+
+// Dialect is what differs in the text of statements.
+type Dialect struct {
+	Name   func(table string) string // quoted, in its schema
+	Param  string                    // what stands before the number of a parameter
+	In     string                    // a test that a parameter with a list has the value to the left, %s being the parameter
+	Each   string                    // a table of the values of a list, named l with the column value
+	Lock   string                    // at the end of a SELECT: locks the rows in the order of the result
+	List   func(list any) any        // a []int64 or []string as a parameter
+	Insert func(t *Table, rows [][]any) []Stmt
+}
+
+// text makes a statement of a template: {hold} is a table, $1 a parameter, @in($1) a test, @each($1) a table and @lock
+// a lock.
+func (d *Dialect) text(template string) string {
+	s := tableMark.ReplaceAllStringFunc(template, func(m string) string { return d.Name(m[1 : len(m)-1]) })
+	s = inMark.ReplaceAllStringFunc(s, func(m string) string { return fmt.Sprintf(d.In, m[len("@in("):len(m)-1]) })
+	s = eachMark.ReplaceAllStringFunc(s, func(m string) string { return fmt.Sprintf(d.Each, m[len("@each("):len(m)-1]) })
+	s = strings.ReplaceAll(s, "@lock", d.Lock)
+	return paramMark.ReplaceAllString(s, d.Param+"$1")
+}
+
+var (
+	tableMark = regexp.MustCompile(`\{[a-z]+\}`)
+	inMark    = regexp.MustCompile(`@in\([^)]*\)`)
+	eachMark  = regexp.MustCompile(`@each\([^)]*\)`)
+	paramMark = regexp.MustCompile(`\$([0-9])`)
+)
+
+// list is the columns of a table behind a name.
+func (t *Table) list(behind string) string {
+	names := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		names[i] = behind + "." + quoted(c.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func quoted(name string) string { return `"` + name + `"` }
+
+// InsertText is INSERT INTO a table with the columns in their order, up to VALUES or SELECT.
+func (d *Dialect) InsertText(t *Table) string {
+	names := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		names[i] = quoted(c.Name)
+	}
+	return fmt.Sprintf("INSERT INTO %s (%s)", d.Name(t.Name), strings.Join(names, ", "))
+}
+
+// updateText sets all columns of the row with the keys. The parameters are the columns in their order.
+func (d *Dialect) updateText(t *Table) string {
+	var set, where []string
+	for i, c := range t.Columns {
+		part := fmt.Sprintf("%s = %s%d", quoted(c.Name), d.Param, i+1)
+		if i < t.Keys {
+			where = append(where, part)
+		} else {
+			set = append(set, part)
+		}
+	}
+	return fmt.Sprintf("UPDATE %s SET %s WHERE %s", d.Name(t.Name), strings.Join(set, ", "), strings.Join(where, " AND "))
+}

@@ -1,0 +1,654 @@
+package spendsql
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/stint-go/stint/spendlimit"
+)
+
+// ErrGrew says that a step needs accounts that it has not locked: it has to begin again with those of [Step.Grown].
+var ErrGrew = errors.New("the step needs more accounts than it has locked")
+
+// Step is one step's way from records to linked rows and back: each row once, whoever points at it.
+type Step struct {
+	Work *spendlimit.Work
+	Now  int64
+
+	ctx    context.Context
+	conn   Conn
+	q      *Queries
+	need   *spendlimit.Need
+	ledger int64          // 0: not stored yet
+	locked map[int64]bool // accounts, by id
+	grown  map[int64]bool // those that have to be
+
+	// What was read, by id, and what has been linked of it.
+	records struct {
+		accounts map[int64]*accountRec
+		limits   map[int64]*limitRec
+		periods  map[int64]*periodRec
+		holds    map[int64]*holdRec
+		byKey    map[string]*holdRec
+		byName   map[string]*accountRec
+	}
+	accounts map[int64]*spendlimit.AccountRow
+	limits   map[int64]*spendlimit.LimitRow
+	periods  map[int64]*spendlimit.PeriodRow
+	holds    map[int64]*spendlimit.HoldRow
+	ids      struct { // of rows that have no place for it
+		limits  map[*spendlimit.LimitRow]int64
+		periods map[*spendlimit.PeriodRow]int64
+	}
+
+	newest map[int64][]int64 // the limits in force of each locked account, by name
+	want   []int64           // holds that have yet to be read
+	mine   []int64           // holds that the step may change: all their accounts must be locked
+	finish []func()          // links the lists, once all rows are there
+	posted []int64           // periods of postings
+	lists  []*[]int64        // of holds that the step may change if they are live
+}
+
+// Begin finds and locks the accounts that a need names, and those with the ids of more.
+func Begin(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need, more []int64) (*Step, error) {
+	s := newStep(ctx, conn, q, n)
+	err := s.run(s.stmt(q.ledger, func(r Row) error {
+		row := spendlimit.LedgerRow{}
+		if err := r.Scan(&s.ledger, &row.Name, &row.Unit.Code, &row.Unit.Scale); err != nil {
+			return err
+		}
+		s.Work.AddLedger(&row)
+		return nil
+	}, n.Ledger))
+	if err != nil || s.ledger == 0 {
+		return s, err
+	}
+	return s, s.lock(more)
+}
+
+func newStep(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need) *Step {
+	s := &Step{
+		Work: spendlimit.NewWork(), ctx: ctx, conn: conn, q: q, need: n, locked: map[int64]bool{}, grown: map[int64]bool{},
+		accounts: map[int64]*spendlimit.AccountRow{}, limits: map[int64]*spendlimit.LimitRow{}, periods: map[int64]*spendlimit.PeriodRow{},
+		holds: map[int64]*spendlimit.HoldRow{}, newest: map[int64][]int64{},
+	}
+	s.records.accounts, s.records.limits, s.records.periods = map[int64]*accountRec{}, map[int64]*limitRec{}, map[int64]*periodRec{}
+	s.records.holds, s.records.byKey, s.records.byName = map[int64]*holdRec{}, map[string]*holdRec{}, map[string]*accountRec{}
+	s.ids.limits, s.ids.periods = map[*spendlimit.LimitRow]int64{}, map[*spendlimit.PeriodRow]int64{}
+	return s
+}
+
+func (s *Step) stmt(text string, each func(Row) error, args ...any) Stmt {
+	for i, a := range args {
+		switch a.(type) {
+		case []int64, []string:
+			args[i] = s.q.d.List(a)
+		}
+	}
+	return Stmt{SQL: text, Args: args, Each: each}
+}
+
+func (s *Step) run(list ...Stmt) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return s.conn.Run(s.ctx, list...)
+}
+
+// liveStates lists the states that spendlimit calls live.
+var liveStates = func() (list []int64) {
+	for state := range spendlimit.State(64) {
+		if state.Live() {
+			list = append(list, int64(state))
+		}
+	}
+	return list
+}()
+
+// lock locks the accounts: those that the need names, those of the holds that it names, and more. The accounts of a hold
+// never change, so that they can be found first (C2).
+func (s *Step) lock(more []int64) error {
+	n, ids := s.need, slices.Clone(more)
+	owners := func(r Row) error {
+		var list jsonOf[[]int64]
+		err := r.Scan(&list)
+		ids = append(ids, list.value...)
+		return err
+	}
+	var find []Stmt
+	if len(n.Holds) > 0 {
+		find = append(find, s.stmt(s.q.ownersByKey, owners, s.ledger, n.Holds))
+	}
+	if len(n.Trees) > 0 {
+		find = append(find, s.stmt(s.q.ownersBelow, owners, s.ledger, n.Trees, liveStates))
+	}
+	if len(n.All) > 0 {
+		find = append(find, s.stmt(s.q.ownersLive, owners, s.ledger, n.All))
+	}
+	if err := s.run(find...); err != nil {
+		return err
+	}
+	slices.Sort(ids)
+	return s.run(s.stmt(s.q.accounts, func(r Row) error {
+		a := new(accountRec)
+		if err := r.Scan(a.fields()...); err != nil {
+			return err
+		}
+		s.records.accounts[a.id], s.records.byName[a.row.Name], s.locked[a.id] = a, a, true
+		return nil
+	}, s.ledger, s.need.Accounts, slices.Compact(ids)))
+}
+
+// Load reads the rows of the step and links them. clock is the time after the locks, in microseconds (C5). It is ErrGrew
+// when other accounts turn out to be needed.
+func (s *Step) Load(clock int64) error {
+	s.Now = clock
+	for id := range s.locked {
+		s.Now = max(s.Now, s.records.accounts[id].row.LastUS)
+	}
+	if s.ledger == 0 {
+		return nil
+	}
+	for _, read := range []func() error{s.readLists, s.readHolds, s.readRest} {
+		if err := read(); err != nil {
+			return err
+		}
+	}
+	if len(s.grown) > 0 {
+		return ErrGrew
+	}
+	s.link()
+	return nil
+}
+
+// Grown lists the ids of the accounts of the step and of those that it turned out to need.
+func (s *Step) Grown() []int64 {
+	return slices.Concat(slices.Collect(maps.Keys(s.locked)), slices.Collect(maps.Keys(s.grown)))
+}
+
+// readLists finds out which rows are needed: it reads the limits in force, entries, and the ids of holds.
+func (s *Step) readLists() error {
+	n, locked := s.need, slices.Sorted(maps.Keys(s.locked))
+	var list []Stmt
+	add := func(st Stmt) { list = append(list, st) }
+	if len(locked) > 0 {
+		add(s.stmt(s.q.limits, func(r Row) error {
+			m, err := s.readLimit(r)
+			if err == nil {
+				s.newest[m.account] = append(s.newest[m.account], m.id)
+			}
+			return err
+		}, locked))
+	}
+	for _, id := range locked {
+		s.listDue(add, id)
+	}
+	if len(n.Groups) > 0 && len(locked) > 0 {
+		s.listMembers(add, locked)
+	}
+	for _, key := range n.Trees {
+		below := s.holdList(add, s.q.below, s.ledger, []string{key}, liveStates)
+		s.lists = append(s.lists, below)
+		s.finish = append(s.finish, func() { s.Work.AddTree(key, s.linkAll(*below)) })
+	}
+	for _, name := range n.Expiring {
+		if a := s.records.byName[name]; a != nil {
+			first := s.holdList(add, s.q.expiring, a.id, spendlimit.MaxExpiring)
+			s.finish = append(s.finish, func() { s.Work.AddExpiring(name, s.linkAll(*first)) })
+		}
+	}
+	for _, name := range n.All {
+		if a := s.records.byName[name]; a != nil {
+			s.listAll(add, a)
+		}
+	}
+	var journals []*journal
+	for _, j := range n.Journal {
+		if a := s.records.byName[j.Account]; a != nil {
+			found := s.listEntries(add, s.q.journal, a.id, s.Now-j.Span)
+			journals = append(journals, found)
+			s.finish = append(s.finish, func() { s.Work.AddJournal(j.Account, s.linkEntries(found)) })
+		}
+	}
+	for _, p := range n.Prune {
+		if a := s.records.byName[p.Account]; a != nil {
+			found := s.listEntries(add, s.q.oldest, a.id, p.Before, p.Max)
+			journals = append(journals, found)
+			ended := s.holdList(add, s.q.prunable, a.id, p.Before, p.Max)
+			s.finish = append(s.finish, func() { s.Work.AddPrune(p.Account, s.linkEntries(found), s.linkAll(*ended)) })
+		}
+	}
+	if err := s.run(list...); err != nil {
+		return err
+	}
+	return s.readPostings(journals)
+}
+
+// holdList reads ids of holds, and wants the holds.
+func (s *Step) holdList(add func(Stmt), text string, args ...any) *[]int64 {
+	ids := new([]int64)
+	add(s.stmt(text, func(r Row) error {
+		var id int64
+		err := r.Scan(&id)
+		*ids = append(*ids, id)
+		s.want = append(s.want, id)
+		return err
+	}, args...))
+	return ids
+}
+
+func (s *Step) listDue(add func(Stmt), account int64) {
+	due := new([]int64)
+	add(s.stmt(s.q.due, func(r Row) error {
+		var id int64
+		err := r.Scan(&id)
+		if *due = append(*due, id); len(*due) <= spendlimit.MaxDue {
+			s.want, s.mine = append(s.want, id), append(s.mine, id)
+		}
+		return err
+	}, account, s.Now, spendlimit.MaxDue+1))
+	s.finish = append(s.finish, func() {
+		a := s.account(account)
+		a.Due, a.More = s.linkAll((*due)[:min(len(*due), spendlimit.MaxDue)]), len(*due) > spendlimit.MaxDue
+	})
+}
+
+func (s *Step) listMembers(add func(Stmt), locked []int64) {
+	type group struct {
+		account int64
+		name    string
+	}
+	members := map[group][]int64{}
+	add(s.stmt(s.q.members, func(r Row) error {
+		var g group
+		var id int64
+		err := r.Scan(&g.account, &id, &g.name)
+		members[g] = append(members[g], id)
+		s.want = append(s.want, id)
+		return err
+	}, locked, s.need.Groups))
+	s.finish = append(s.finish, func() {
+		for g, ids := range members {
+			s.Work.AddMembers(s.account(g.account).Name, g.name, s.linkAll(ids))
+		}
+	})
+}
+
+func (s *Step) listAll(add func(Stmt), a *accountRec) {
+	holds := s.holdList(add, s.q.on, a.id)
+	s.lists = append(s.lists, holds)
+	var periods []int64
+	add(s.stmt(s.q.periodsOf, func(r Row) error {
+		p, err := s.readPeriod(r)
+		if err == nil {
+			periods = append(periods, p.id)
+		}
+		return err
+	}, a.id))
+	s.finish = append(s.finish, func() {
+		var rows []*spendlimit.PeriodRow
+		for _, id := range periods {
+			rows = append(rows, s.period(id))
+		}
+		s.Work.AddFull(a.row.Name, s.linkAll(*holds), rows)
+	})
+}
+
+// journal is entries of one account, with their postings by seq.
+type journal struct {
+	account int64
+	entries []*entryRec
+	posts   map[int64][]*postRec
+}
+
+func (s *Step) listEntries(add func(Stmt), text string, account int64, args ...any) *journal {
+	j := &journal{account: account, posts: map[int64][]*postRec{}}
+	add(s.stmt(text, func(r Row) error {
+		e := new(entryRec)
+		j.entries = append(j.entries, e)
+		return r.Scan(e.fields()...)
+	}, append([]any{account}, args...)...))
+	return j
+}
+
+func (s *Step) readPostings(journals []*journal) error {
+	var list []Stmt
+	for _, j := range journals {
+		if n := len(j.entries); n > 0 {
+			list = append(list, s.stmt(s.q.postings, func(r Row) error {
+				p := new(postRec)
+				err := r.Scan(p.fields()...)
+				j.posts[p.seq] = append(j.posts[p.seq], p)
+				if p.period != nil {
+					s.posted = append(s.posted, *p.period)
+				}
+				return err
+			}, j.account, j.entries[0].row.Seq, j.entries[n-1].row.Seq))
+		}
+	}
+	return s.run(list...)
+}
+
+// readHolds reads the holds that are wanted with their lines, and those that they point at, until none is missing.
+func (s *Step) readHolds() error {
+	each := func(r Row) error {
+		h := new(holdRec)
+		if err := r.Scan(h.fields()...); err != nil {
+			return err
+		}
+		s.records.holds[h.id], s.records.byKey[h.row.Key] = h, h
+		return nil
+	}
+	var list []Stmt
+	if len(s.need.Holds) > 0 {
+		list = append(list, s.stmt(s.q.holdsByKey, each, s.ledger, s.need.Holds))
+	}
+	for {
+		if ids := missing(s.records.holds, s.want); len(ids) > 0 {
+			list = append(list, s.stmt(s.q.holdsByID, each, ids))
+		}
+		if len(list) == 0 {
+			break
+		}
+		before := len(s.records.holds)
+		if err := s.run(list...); err != nil {
+			return err
+		}
+		if list = nil; len(s.records.holds) == before {
+			break
+		}
+		for _, h := range s.records.holds {
+			if h.parent != nil {
+				s.want = append(s.want, *h.parent)
+			}
+			for _, a := range h.assumes.value {
+				s.want = append(s.want, a.Anchor)
+			}
+		}
+	}
+	if len(s.records.holds) == 0 {
+		return nil
+	}
+	if ids := missing(s.records.holds, s.want); len(ids) > 0 {
+		return fmt.Errorf("hold %d is pointed at but not stored", ids[0])
+	}
+	for _, key := range s.need.Holds {
+		if h := s.records.byKey[key]; h != nil {
+			s.mine = append(s.mine, h.id)
+		}
+	}
+	for _, list := range s.lists {
+		for _, id := range *list {
+			if s.records.holds[id].row.State.Live() {
+				s.mine = append(s.mine, id)
+			}
+		}
+	}
+	for _, id := range s.mine {
+		for _, owner := range s.records.holds[id].owners.value {
+			if !s.locked[owner] {
+				s.grown[owner] = true
+			}
+		}
+	}
+	return s.run(s.stmt(s.q.lines, func(r Row) error {
+		var n lineRec
+		err := r.Scan(n.fields()...)
+		h := s.records.holds[n.hold]
+		h.lines = append(h.lines, n)
+		return err
+	}, slices.Sorted(maps.Keys(s.records.holds))))
+}
+
+// missing lists the ids that have no record yet, each once.
+func missing[T any](records map[int64]T, ids []int64) []int64 {
+	var out []int64
+	for _, id := range ids {
+		if _, ok := records[id]; !ok {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (s *Step) readLimit(r Row) (*limitRec, error) {
+	m := new(limitRec)
+	if err := r.Scan(m.fields()...); err != nil {
+		return nil, err
+	}
+	m.unpack()
+	s.records.limits[m.id] = m
+	return m, nil
+}
+
+func (s *Step) readPeriod(r Row) (*periodRec, error) {
+	p := new(periodRec)
+	if err := r.Scan(p.fields()...); err != nil {
+		return nil, err
+	}
+	s.records.periods[p.id] = p
+	return p, nil
+}
+
+// readRest reads the periods around the instants of the step and those of the lines, usages, and what these point at.
+func (s *Step) readRest() error {
+	newest := slices.Concat(slices.Collect(maps.Values(s.newest))...)
+	slices.Sort(newest)
+	period := func(r Row) error { _, err := s.readPeriod(r); return err }
+	var list []Stmt
+	if len(newest) > 0 {
+		for _, at := range append([]int64{s.Now}, s.need.Times...) {
+			list = append(list, s.stmt(s.q.around, period, newest, at))
+		}
+	}
+	if ids := s.periodsPointedAt(); len(ids) > 0 {
+		list = append(list, s.stmt(s.q.periodsByID, period, ids))
+	}
+	list = append(list, s.readUsages()...)
+	if err := s.run(list...); err != nil {
+		return err
+	}
+	var limits []int64
+	for _, p := range s.records.periods {
+		limits = append(limits, p.limit)
+	}
+	if ids := missing(s.records.limits, limits); len(ids) > 0 {
+		if err := s.run(s.stmt(s.q.limitsByID, func(r Row) error { _, err := s.readLimit(r); return err }, ids)); err != nil {
+			return err
+		}
+	}
+	return s.readOtherAccounts()
+}
+
+func (s *Step) periodsPointedAt() []int64 {
+	var ids []int64
+	for _, h := range s.records.holds {
+		for _, n := range h.lines {
+			ids = append(ids, n.period)
+		}
+	}
+	return missing(s.records.periods, append(ids, s.posted...))
+}
+
+// readUsages reads the usages that the need names.
+func (s *Step) readUsages() []Stmt {
+	var loose, ids, keys []string
+	for _, u := range s.need.Usages {
+		if u.Hold == "" {
+			loose = append(loose, u.ID)
+		} else {
+			ids, keys = append(ids, u.ID), append(keys, u.Hold)
+		}
+	}
+	each := func(r Row) error {
+		var u usageRec
+		row := &u.row
+		if err := r.Scan(append(u.fields(), &row.Hold)...); err != nil {
+			return err
+		}
+		row.Receipt = u.receipt.value.row()
+		if copy(row.Content[:], u.content) != len(row.Content) {
+			return fmt.Errorf("usage %q has a digest of %d bytes", row.ID, len(u.content))
+		}
+		if slices.Contains(s.need.Usages, row.UsageID) { // not the id of one with the hold of another
+			s.Work.AddUsage(row)
+		}
+		return nil
+	}
+	var list []Stmt
+	if len(loose) > 0 {
+		list = append(list, s.stmt(s.q.usages, each, s.ledger, loose))
+	}
+	if len(ids) > 0 {
+		list = append(list, s.stmt(s.q.usagesOf, each, s.ledger, keys, ids))
+	}
+	return list
+}
+
+// readOtherAccounts reads the accounts of rows that are only looked at.
+func (s *Step) readOtherAccounts() error {
+	var ids []int64
+	for _, m := range s.records.limits {
+		ids = append(ids, m.account)
+	}
+	for _, h := range s.records.holds {
+		ids = append(ids, h.accounts.value...)
+	}
+	return s.readAccounts(ids...)
+}
+
+func (s *Step) readAccounts(ids ...int64) error {
+	if ids = missing(s.records.accounts, ids); len(ids) == 0 {
+		return nil
+	}
+	return s.run(s.stmt(s.q.accountsByID, func(r Row) error {
+		a := new(accountRec)
+		err := r.Scan(a.fields()...)
+		s.records.accounts[a.id] = a
+		return err
+	}, ids))
+}
+
+// link fills the work.
+func (s *Step) link() {
+	for id := range s.locked {
+		a := s.account(id)
+		for _, m := range s.newest[id] {
+			a.Limits = append(a.Limits, s.limit(m))
+		}
+		s.Work.AddAccount(a)
+	}
+	for id := range s.records.periods {
+		s.period(id)
+	}
+	for _, key := range s.need.Holds {
+		if h := s.records.byKey[key]; h != nil {
+			s.Work.AddHold(s.hold(h.id))
+		}
+	}
+	for _, f := range s.finish {
+		f()
+	}
+}
+
+func (s *Step) linkAll(ids []int64) []*spendlimit.HoldRow {
+	var out []*spendlimit.HoldRow
+	for _, id := range ids {
+		out = append(out, s.hold(id))
+	}
+	return out
+}
+
+func (s *Step) account(id int64) *spendlimit.AccountRow {
+	row := s.accounts[id]
+	if row == nil {
+		rec := s.records.accounts[id]
+		rec.pruned = rec.row.Pruned
+		row = &rec.row
+		row.Ext = id
+		s.accounts[id] = row
+	}
+	return row
+}
+
+func (s *Step) limit(id int64) *spendlimit.LimitRow {
+	row := s.limits[id]
+	if row == nil {
+		rec := s.records.limits[id]
+		row = &rec.row
+		row.Account = s.account(rec.account)
+		row.Limit.Account = row.Account.Name
+		s.limits[id], s.ids.limits[row] = row, id
+	}
+	return row
+}
+
+func (s *Step) period(id int64) *spendlimit.PeriodRow {
+	row := s.periods[id]
+	if row == nil {
+		rec := s.records.periods[id]
+		row = &rec.row
+		row.Fired = rec.fired.value
+		row.Limit = s.limit(rec.limit)
+		i, _ := slices.BinarySearchFunc(row.Limit.Periods, row.Start, func(p *spendlimit.PeriodRow, at int64) int { return cmp.Compare(p.Start, at) })
+		row.Limit.Periods = slices.Insert(row.Limit.Periods, i, row)
+		s.periods[id], s.ids.periods[row] = row, id
+	}
+	return row
+}
+
+func (s *Step) hold(id int64) *spendlimit.HoldRow {
+	row := s.holds[id]
+	if row != nil {
+		return row
+	}
+	rec := s.records.holds[id]
+	row = &rec.row
+	s.holds[id] = row
+	row.Ext = rec
+	rec.stored.live, rec.stored.expires = row.State.Live(), row.ExpiresUS
+	row.Labels = rec.labels.value
+	row.Receipt = rec.receipt.value.row()
+	if rec.parent != nil {
+		row.Parent = s.hold(*rec.parent)
+	}
+	for _, a := range rec.accounts.value {
+		row.Accounts = append(row.Accounts, s.account(a))
+	}
+	for _, p := range rec.more.value {
+		row.More = append(row.More, spendlimit.Part{At: p.At, Left: spendlimit.Amount(p.Left)})
+	}
+	for _, n := range rec.lines {
+		p := &row.Part
+		if n.part > 0 {
+			p = &row.More[n.part-1]
+		}
+		p.Lines = append(p.Lines, s.period(n.period))
+	}
+	for _, a := range rec.assumes.value {
+		row.Assumes = append(row.Assumes, spendlimit.Assumption{Anchor: s.hold(a.Anchor), Part: a.Part, Amount: spendlimit.Amount(a.Amount)})
+	}
+	return row
+}
+
+func (s *Step) linkEntries(j *journal) []*spendlimit.EntryRow {
+	var out []*spendlimit.EntryRow
+	for _, e := range j.entries {
+		row := &e.row
+		row.Account = s.account(j.account)
+		row.Labels = e.labels.value
+		for _, p := range j.posts[row.Seq] {
+			if p.period != nil {
+				p.row.Period = s.period(*p.period)
+			}
+			row.Postings = append(row.Postings, p.row)
+		}
+		out = append(out, row)
+	}
+	return out
+}

@@ -1,0 +1,120 @@
+package spendsql
+
+// Queries are the statements in a dialect, made once.
+type Queries struct {
+	d *Dialect
+
+	ledger, accounts, ownersByKey, ownersBelow, ownersLive string
+	accountsByID                                           string
+	due, expiring, members, on, below, prunable            string
+	holdsByKey, holdsByID, lines                           string
+	limits, limitsByID, around, periodsByID, periodsOf     string
+	usages, usagesOf, journal, oldest, postings            string
+	moves, ends, dropEntries, dropPostings                 string
+	dropLines, dropOwners, dropUsages, dropHolds           string
+	listHolds, listHoldsOn, listDue, listEntries           string
+	updates                                                map[*Table]string
+}
+
+// NewQueries makes the statements.
+func NewQueries(d *Dialect) *Queries {
+	hold := "SELECT " + holds.list("h") + " FROM {hold} h WHERE "
+	entry := "SELECT " + entries.list("e") + " FROM {entry} e WHERE e.account_id = $1 AND "
+	q := &Queries{
+		d:      d,
+		ledger: "SELECT " + ledgers.list("l") + " FROM {ledger} l WHERE l.name = $1",
+		// Whatever the accounts are found by, they are locked in the order of their names.
+		accounts: "SELECT " + accounts.list("a") + " FROM {account} a WHERE a.ledger_id = $1 AND (a.name @in($2) OR a.id @in($3)) ORDER BY a.name @lock",
+
+		accountsByID: "SELECT " + accounts.list("a") + " FROM {account} a WHERE a.id @in($1)",
+
+		ownersByKey: "SELECT h.owners FROM {hold} h WHERE h.ledger_id = $1 AND h.key @in($2)",
+		ownersBelow: below + "SELECT h.owners FROM tree JOIN {hold} h ON h.id = tree.id WHERE h.state @in($3)",
+		ownersLive: "SELECT h.owners FROM {account} a JOIN {owner} o ON o.account_id = a.id AND o.live JOIN {hold} h ON h.id = o.hold_id " +
+			"WHERE a.ledger_id = $1 AND a.name @in($2)",
+
+		due:      live + "AND o.expires_us < $2 ORDER BY o.expires_us, h.key LIMIT $3",
+		expiring: live + "ORDER BY o.expires_us, h.key LIMIT $2",
+		members: "SELECT o.account_id, o.hold_id, o.split_group FROM {owner} o WHERE o.account_id @in($1) AND o.live AND o.split_group @in($2) " +
+			"ORDER BY o.account_id, o.hold_id",
+		on:    "SELECT o.hold_id FROM {owner} o WHERE o.account_id = $1 ORDER BY o.hold_id",
+		below: below + "SELECT tree.id FROM tree JOIN {hold} h ON h.id = tree.id WHERE h.state @in($3) ORDER BY h.expires_us, h.key",
+		prunable: "SELECT h.id FROM {owner} o JOIN {hold} h ON h.id = o.hold_id WHERE o.account_id = $1 AND NOT o.live AND h.ended_us < $2 " +
+			"AND h.marks = 0 AND NOT EXISTS (SELECT 1 FROM {hold} c WHERE c.parent_id = h.id) ORDER BY h.key LIMIT $3",
+
+		holdsByKey: hold + "h.ledger_id = $1 AND h.key @in($2)",
+		holdsByID:  hold + "h.id @in($1)",
+		lines:      "SELECT " + lines.list("n") + " FROM {line} n WHERE n.hold_id @in($1) ORDER BY n.hold_id, n.part, n.n",
+
+		limits: "SELECT " + limits.list("m") + " FROM {limit} m WHERE m.account_id @in($1) AND NOT EXISTS (SELECT 1 FROM {limit} r " +
+			"WHERE r.account_id = m.account_id AND r.name = m.name AND r.gen > m.gen) ORDER BY m.account_id, m.name",
+		limitsByID: "SELECT " + limits.list("m") + " FROM {limit} m WHERE m.id @in($1)",
+		around: "SELECT " + periods.list("p") + " FROM {period} p WHERE p.id IN (" +
+			"SELECT (SELECT b.id FROM {period} b WHERE b.limit_id = l.value AND b.start_us <= $2 ORDER BY b.start_us DESC LIMIT 1) FROM @each($1) " +
+			"UNION ALL " +
+			"SELECT (SELECT n.id FROM {period} n WHERE n.limit_id = l.value AND n.start_us > $2 ORDER BY n.start_us LIMIT 1) FROM @each($1))",
+		periodsByID: "SELECT " + periods.list("p") + " FROM {period} p WHERE p.id @in($1)",
+		periodsOf: "SELECT " + periods.list("p") + " FROM {period} p JOIN {limit} m ON m.id = p.limit_id WHERE m.account_id = $1 " +
+			"ORDER BY m.name, m.gen, p.start_us",
+
+		usages: "SELECT " + usages.list("u") + ", '' FROM {usage} u WHERE u.ledger_id = $1 AND u.hold_id = 0 AND u.id @in($2)",
+		usagesOf: "SELECT " + usages.list("u") + ", h.key FROM {hold} h JOIN {usage} u ON u.ledger_id = h.ledger_id AND u.hold_id = h.id " +
+			"WHERE h.ledger_id = $1 AND h.key @in($2) AND u.id @in($3)",
+		journal:  entry + "e.at_us >= $2 ORDER BY e.seq",
+		oldest:   entry + "e.at_us < $2 ORDER BY e.seq LIMIT $3",
+		postings: "SELECT " + posts.list("g") + " FROM {posting} g WHERE g.account_id = $1 AND g.seq BETWEEN $2 AND $3 ORDER BY g.seq, g.n",
+
+		moves:        "UPDATE {owner} SET live = $1, expires_us = $2 WHERE hold_id = $3",
+		ends:         "UPDATE {owner} SET live = $1 WHERE hold_id @in($2)",
+		dropEntries:  "DELETE FROM {entry} WHERE account_id = $1 AND seq <= $2",
+		dropPostings: "DELETE FROM {posting} WHERE account_id = $1 AND seq <= $2",
+		dropLines:    "DELETE FROM {line} WHERE hold_id @in($1)",
+		dropOwners:   "DELETE FROM {owner} WHERE hold_id @in($1)",
+		dropUsages:   "DELETE FROM {usage} WHERE ledger_id = $1 AND hold_id @in($2)",
+		dropHolds:    "DELETE FROM {hold} WHERE id @in($1)",
+
+		listHolds: "SELECT h.key FROM {hold} h JOIN {ledger} l ON l.id = h.ledger_id WHERE l.name = $1 AND h.key > $2 AND (h.state @in($5) OR NOT $3) ORDER BY h.key LIMIT $4",
+		listHoldsOn: "SELECT h.key FROM {account} a JOIN {ledger} l ON l.id = a.ledger_id JOIN {owner} o ON o.account_id = a.id JOIN {hold} h ON h.id = o.hold_id " +
+			"WHERE l.name = $1 AND h.key > $2 AND (o.live OR NOT $3) AND a.name = $5 ORDER BY h.key LIMIT $4",
+		listDue: "SELECT DISTINCT o.expires_us, h.key FROM {ledger} l JOIN {account} a ON a.ledger_id = l.id JOIN {owner} o ON o.account_id = a.id AND o.live " +
+			"AND (o.expires_us < $2 OR o.expires_us < a.last_us) JOIN {hold} h ON h.id = o.hold_id WHERE l.name = $1 ORDER BY o.expires_us, h.key LIMIT $3",
+		listEntries: "SELECT a.id, " + entries.list("e") + " FROM {account} a JOIN {ledger} l ON l.id = a.ledger_id JOIN {entry} e ON e.account_id = a.id " +
+			"WHERE l.name = $1 AND a.name = $2 AND e.seq > $3 ORDER BY e.seq LIMIT $4",
+		updates: map[*Table]string{},
+	}
+	for _, text := range q.all() {
+		*text = d.text(*text)
+	}
+	for _, t := range Tables() {
+		q.updates[t] = d.updateText(t)
+	}
+	return q
+}
+
+const (
+	live = "SELECT o.hold_id FROM {owner} o JOIN {hold} h ON h.id = o.hold_id WHERE o.account_id = $1 AND o.live "
+	// The descendants of holds.
+	below = "WITH RECURSIVE tree (id) AS (SELECT c.id FROM {hold} t JOIN {hold} c ON c.parent_id = t.id WHERE t.ledger_id = $1 AND t.key @in($2) " +
+		"UNION ALL SELECT c.id FROM tree JOIN {hold} c ON c.parent_id = tree.id) "
+)
+
+func (q *Queries) all() []*string {
+	return []*string{
+		&q.ledger, &q.accounts, &q.accountsByID, &q.ownersByKey, &q.ownersBelow, &q.ownersLive, &q.due, &q.expiring, &q.members, &q.on, &q.below, &q.prunable,
+		&q.holdsByKey, &q.holdsByID, &q.lines, &q.limits, &q.limitsByID, &q.around, &q.periodsByID, &q.periodsOf, &q.usages, &q.usagesOf, &q.journal,
+		&q.oldest, &q.postings, &q.moves, &q.ends, &q.dropEntries, &q.dropPostings, &q.dropLines, &q.dropOwners, &q.dropUsages, &q.dropHolds,
+		&q.listHolds, &q.listHoldsOn, &q.listDue, &q.listEntries,
+	}
+}
+
+// Texts lists the statements, for a database that prepares them.
+func (q *Queries) Texts() []string {
+	var list []string
+	for _, s := range q.all() {
+		list = append(list, *s)
+	}
+	for _, s := range q.updates {
+		list = append(list, s)
+	}
+	return list
+}

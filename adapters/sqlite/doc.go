@@ -1,0 +1,5 @@
+// Package sqlite keeps everything in one SQLite file, for one machine: several processes may use it. It takes the
+// caller's *sql.DB and imports no driver; package embedded opens a file with everything set right.
+//
+// The tables (stint_…) live beside the caller's own. Create them with [Migrate], once per release of this library.
+package sqlite

@@ -1,0 +1,65 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/stint-go/stint/adapters/internal/spendsql"
+)
+
+// dialect is SQLite's. A list is a JSON array in a text.
+var dialect = spendsql.Dialect{
+	Name:  func(table string) string { return "stint_" + table },
+	Param: "?",
+	In:    "IN (SELECT value FROM json_each(%s))",
+	Each:  "json_each(%s) AS l",
+	List: func(list any) any {
+		text, err := json.Marshal(list)
+		if err != nil {
+			panic(fmt.Sprintf("a list of %T: %v", list, err)) // numbers and valid text always go
+		}
+		if string(text) == "null" {
+			return "[]"
+		}
+		return string(text)
+	},
+	Insert: func(t *spendsql.Table, rows [][]any) []spendsql.Stmt {
+		list := make([]spendsql.Stmt, len(rows))
+		for i, row := range rows {
+			list[i] = spendsql.Stmt{SQL: inserts[t], Args: row}
+		}
+		return list
+	},
+}
+
+// reserveWriter writes nothing, but takes the place of the one writer at once; without it a transaction that has read
+// may be refused it later.
+const reserveWriter = "DELETE FROM stint_ledger WHERE 0"
+
+var (
+	queries = spendsql.NewQueries(&dialect)
+	inserts = map[*spendsql.Table]string{}
+	lastIDs = map[*spendsql.Table]string{}
+)
+
+func init() {
+	for _, t := range spendsql.Tables() {
+		inserts[t] = "INSERT INTO stint_" + t.Name + " VALUES (?" + strings.Repeat(", ?", len(t.Columns)-1) + ")"
+		if t.Keys == 1 {
+			lastIDs[t] = "SELECT coalesce(max(id), 0) FROM stint_" + t.Name
+		}
+	}
+}
+
+// texts lists every statement of a step.
+func texts() []string {
+	list := append(queries.Texts(), reserveWriter)
+	for _, text := range inserts {
+		list = append(list, text)
+	}
+	for _, text := range lastIDs {
+		list = append(list, text)
+	}
+	return list
+}
