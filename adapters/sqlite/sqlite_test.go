@@ -28,32 +28,43 @@ var drivers = map[string]func(path string) (*sql.DB, error){
 	},
 }
 
-func TestConformance(t *testing.T) {
+// on calls test for each driver, with a way to open stores.
+func on(t *testing.T, test func(t *testing.T, open spendlimittest.Open)) {
 	t.Parallel()
-	for name, open := range drivers {
+	for name, driver := range drivers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spendlimittest.Run(t, func(t testing.TB, clock func() time.Time) spendlimittest.Handle {
-				path := filepath.Join(t.TempDir(), "stint.db")
-				var handle func(t testing.TB) spendlimittest.Handle
-				handle = func(t testing.TB) spendlimittest.Handle {
-					db, err := open(path)
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { _ = db.Close() })
-					if err := sqlite.Migrate(t.Context(), db); err != nil {
-						t.Fatal(err)
-					}
-					s, err := sqlite.New(t.Context(), db, &sqlite.Options{Clock: clock})
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { _ = s.Close() })
-					return spendlimittest.Handle{Store: s.Spend(), Close: s.Close, Again: handle}
-				}
-				return handle(t)
+			test(t, func(t testing.TB, clock func() time.Time) spendlimittest.Handle {
+				return handle(t, driver, filepath.Join(t.TempDir(), "stint.db"), clock)
 			})
 		})
 	}
 }
+
+func handle(t testing.TB, driver func(path string) (*sql.DB, error), path string, clock func() time.Time) spendlimittest.Handle {
+	db, err := driver(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if err := sqlite.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sqlite.New(t.Context(), db, &sqlite.Options{Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	again := func(t testing.TB) spendlimittest.Handle { return handle(t, driver, path, clock) }
+	return spendlimittest.Handle{Store: s.Spend(), Close: s.Close, Again: again}
+}
+
+func TestConformance(t *testing.T) { on(t, spendlimittest.Run) }
+
+func TestT8_EveryFaultHeals(t *testing.T) { on(t, spendlimittest.CheckFaults) }
+
+func TestModel(t *testing.T) {
+	on(t, func(t *testing.T, open spendlimittest.Open) { spendlimittest.CheckModel(t, open) })
+}
+
+func TestLinearizable(t *testing.T) { on(t, spendlimittest.CheckLinearizable) }
