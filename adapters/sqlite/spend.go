@@ -29,10 +29,14 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 		if err == nil {
 			err = f(s.Now, s.Work)
 		}
-		if err == nil && s.Work.Changed() {
-			err = s.Write(s.Work.Changes())
+		if err != nil || !s.Work.Changed() {
+			return err
 		}
-		return err
+		list, err := s.Statements()
+		if err != nil {
+			return err
+		}
+		return c.Run(ctx, list...)
 	})
 }
 

@@ -169,10 +169,14 @@ func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
 }
 
 // NewIDs implements spendsql.Conn: there is one writer, so the next ids are those above the last.
-func (c *conn) NewIDs(ctx context.Context, t *spendsql.Table, _ int) (int64, error) {
+func (c *conn) NewIDs(ctx context.Context, t *spendsql.Table, n int) ([]int64, error) {
 	var last int64
 	err := c.Run(ctx, spendsql.Stmt{SQL: lastIDs[t], Each: func(r spendsql.Row) error { return r.Scan(&last) }})
-	return last + 1, err
+	ids := make([]int64, n)
+	for i := range ids {
+		ids[i] = last + 1 + int64(i)
+	}
+	return ids, err
 }
 
 // unavailable says of a failure that nothing was applied.

@@ -12,8 +12,8 @@ import (
 var dialect = spendsql.Dialect{
 	Name:  func(table string) string { return "stint_" + table },
 	Param: "?",
-	In:    "IN (SELECT value FROM json_each(%s))",
-	Each:  "json_each(%s) AS l",
+	In:    func(param string) string { return "IN (SELECT value FROM json_each(" + param + "))" },
+	Each:  func(param, _ string) string { return "json_each(" + param + ") AS l" },
 	List: func(list any) any {
 		text, err := json.Marshal(list)
 		if err != nil {

@@ -21,36 +21,41 @@ type Stmt struct {
 type Conn interface {
 	// Run runs statements in order, in one round trip where there are any. Each error that it returns is the first one's.
 	Run(ctx context.Context, list ...Stmt) error
-	// NewIDs returns the first of n ids in a row that no row of the table has or will have.
-	NewIDs(ctx context.Context, t *Table, n int) (int64, error)
+	// NewIDs returns n ids that no row of the table has or will have.
+	NewIDs(ctx context.Context, t *Table, n int) ([]int64, error)
 }
 
 // Dialect is what differs in the text of statements.
 type Dialect struct {
-	Name   func(table string) string // quoted, in its schema
-	Param  string                    // what stands before the number of a parameter
-	In     string                    // a test that a parameter with a list has the value to the left, %s being the parameter
-	Each   string                    // a table of the values of a list, named l with the column value
-	Lock   string                    // at the end of a SELECT: locks the rows in the order of the result
-	List   func(list any) any        // a []int64 or []string as a parameter
+	Name   func(table string) string       // quoted, in its schema
+	Param  string                          // what stands before the number of a parameter
+	In     func(param string) string       // a test that a parameter with a list has the value to the left
+	Each   func(param, kind string) string // a table of the values of a list, named l with the column value
+	Lock   string                          // at the end of a SELECT: locks the rows in the order of the result
+	Now    string                          // a SELECT of the time in microseconds; "" where the caller has the clock
+	Shared bool                            // others write at the same time: an account is made before it is locked (C3)
+	List   func(list any) any              // a []int64 or []string as a parameter
 	Insert func(t *Table, rows [][]any) []Stmt
 }
 
-// text makes a statement of a template: {hold} is a table, $1 a parameter, @in($1) a test, @each($1) a table and @lock
+// text makes a statement of a template: {hold} is a table, $1 a parameter, @in($1) a test, @each($1, bigint) a table and @lock
 // a lock.
 func (d *Dialect) text(template string) string {
 	s := tableMark.ReplaceAllStringFunc(template, func(m string) string { return d.Name(m[1 : len(m)-1]) })
-	s = inMark.ReplaceAllStringFunc(s, func(m string) string { return fmt.Sprintf(d.In, m[len("@in("):len(m)-1]) })
-	s = eachMark.ReplaceAllStringFunc(s, func(m string) string { return fmt.Sprintf(d.Each, m[len("@each("):len(m)-1]) })
+	s = inMark.ReplaceAllStringFunc(s, func(m string) string { return d.In(inMark.FindStringSubmatch(m)[1]) })
+	s = eachMark.ReplaceAllStringFunc(s, func(m string) string {
+		part := eachMark.FindStringSubmatch(m)
+		return d.Each(part[1], part[2])
+	})
 	s = strings.ReplaceAll(s, "@lock", d.Lock)
-	return paramMark.ReplaceAllString(s, d.Param+"$1")
+	return paramMark.ReplaceAllStringFunc(s, func(m string) string { return d.Param + m[1:] })
 }
 
 var (
 	tableMark = regexp.MustCompile(`\{[a-z]+\}`)
-	inMark    = regexp.MustCompile(`@in\([^)]*\)`)
-	eachMark  = regexp.MustCompile(`@each\([^)]*\)`)
-	paramMark = regexp.MustCompile(`\$([0-9])`)
+	inMark    = regexp.MustCompile(`@in\(([^)]*)\)`)
+	eachMark  = regexp.MustCompile(`@each\(([^,]*), ([a-z]+)\)`)
+	paramMark = regexp.MustCompile(`\$[0-9]`)
 )
 
 // list is the columns of a table behind a name.

@@ -13,8 +13,8 @@ import (
 // nothing.
 type jsonOf[T any] struct{ value T }
 
-// Value implements driver.Valuer.
-func (j jsonOf[T]) Value() (driver.Value, error) {
+// Text is the column.
+func (j jsonOf[T]) Text() (string, error) {
 	text, err := json.Marshal(j.value)
 	switch string(text) {
 	case "null", "[]", "{}":
@@ -22,6 +22,9 @@ func (j jsonOf[T]) Value() (driver.Value, error) {
 	}
 	return string(text), err
 }
+
+// Value implements driver.Valuer.
+func (j jsonOf[T]) Value() (driver.Value, error) { return j.Text() }
 
 // Scan implements sql.Scanner.
 func (j *jsonOf[T]) Scan(from any) error {

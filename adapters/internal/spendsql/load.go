@@ -16,8 +16,9 @@ var ErrGrew = errors.New("the step needs more accounts than it has locked")
 
 // Step is one step's way from records to linked rows and back: each row once, whoever points at it.
 type Step struct {
-	Work *spendlimit.Work
-	Now  int64
+	Work  *spendlimit.Work
+	Now   int64
+	Clock int64 // the time after the locks, where the database says it
 
 	ctx    context.Context
 	conn   Conn
@@ -45,12 +46,13 @@ type Step struct {
 		periods map[*spendlimit.PeriodRow]int64
 	}
 
-	newest map[int64][]int64 // the limits in force of each locked account, by name
-	want   []int64           // holds that have yet to be read
-	mine   []int64           // holds that the step may change: all their accounts must be locked
-	finish []func()          // links the lists, once all rows are there
-	posted []int64           // periods of postings
-	lists  []*[]int64        // of holds that the step may change if they are live
+	created map[string]int64  // accounts that were made to be locked
+	newest  map[int64][]int64 // the limits in force of each locked account, by name
+	want    []int64           // holds that have yet to be read
+	mine    []int64           // holds that the step may change: all their accounts must be locked
+	finish  []func()          // links the lists, once all rows are there
+	posted  []int64           // periods of postings
+	lists   []*[]int64        // of holds that the step may change if they are live
 }
 
 // Begin finds and locks the accounts that a need names, and those with the ids of more.
@@ -64,17 +66,52 @@ func Begin(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need, more 
 		s.Work.AddLedger(&row)
 		return nil
 	}, n.Ledger))
-	if err != nil || s.ledger == 0 {
+	if err != nil {
 		return s, err
 	}
+	if s.ledger == 0 {
+		return s, s.run(s.now()...)
+	}
+	if s.q.d.Shared && !n.ReadOnly {
+		if err := s.createAccounts(); err != nil {
+			return s, err
+		}
+	}
 	return s, s.lock(more)
+}
+
+// createAccounts makes the accounts that are missing, because a row that is not there can't be locked (C3). Whoever makes
+// the same one waits here, before anything is locked.
+func (s *Step) createAccounts() error {
+	var names []string
+	err := s.run(s.stmt(s.q.accountsMissing, func(r Row) error {
+		var name string
+		err := r.Scan(&name)
+		names = append(names, name)
+		return err
+	}, s.ledger, s.need.Accounts))
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	ids, err := s.conn.NewIDs(s.ctx, accounts, len(names))
+	if err != nil {
+		return err
+	}
+	rows := make([][]any, len(names))
+	for i, name := range names {
+		rows[i] = []any{ids[i], s.ledger, name, 0, 0, 0}
+		s.created[name] = ids[i]
+	}
+	return s.run(s.q.d.Insert(accounts, rows)...)
 }
 
 func newStep(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need) *Step {
 	s := &Step{
 		Work: spendlimit.NewWork(), ctx: ctx, conn: conn, q: q, need: n, locked: map[int64]bool{}, grown: map[int64]bool{},
 		accounts: map[int64]*spendlimit.AccountRow{}, limits: map[int64]*spendlimit.LimitRow{}, periods: map[int64]*spendlimit.PeriodRow{},
-		holds: map[int64]*spendlimit.HoldRow{}, newest: map[int64][]int64{},
+		holds: map[int64]*spendlimit.HoldRow{}, newest: map[int64][]int64{}, created: map[string]int64{},
 	}
 	s.records.accounts, s.records.limits, s.records.periods = map[int64]*accountRec{}, map[int64]*limitRec{}, map[int64]*periodRec{}
 	s.records.holds, s.records.byKey, s.records.byName = map[int64]*holdRec{}, map[string]*holdRec{}, map[string]*accountRec{}
@@ -133,14 +170,31 @@ func (s *Step) lock(more []int64) error {
 		return err
 	}
 	slices.Sort(ids)
-	return s.run(s.stmt(s.q.accounts, func(r Row) error {
+	text := s.q.accounts
+	if n.ReadOnly {
+		text = s.q.accountsSeen
+	}
+	lock := s.stmt(text, func(r Row) error {
 		a := new(accountRec)
 		if err := r.Scan(a.fields()...); err != nil {
 			return err
 		}
+		if s.created[a.row.Name] == a.id {
+			return nil // for the step it is not there yet
+		}
+		delete(s.created, a.row.Name) // somebody else was faster
 		s.records.accounts[a.id], s.records.byName[a.row.Name], s.locked[a.id] = a, a, true
 		return nil
-	}, s.ledger, s.need.Accounts, slices.Compact(ids)))
+	}, s.ledger, s.need.Accounts, slices.Compact(ids))
+	return s.run(append([]Stmt{lock}, s.now()...)...)
+}
+
+// now reads the database's clock, if it has one.
+func (s *Step) now() []Stmt {
+	if s.q.d.Now == "" {
+		return nil
+	}
+	return []Stmt{s.stmt(s.q.d.Now, func(r Row) error { return r.Scan(&s.Clock) })}
 }
 
 // Load reads the rows of the step and links them. clock is the time after the locks, in microseconds (C5). It is ErrGrew

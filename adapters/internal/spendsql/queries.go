@@ -5,7 +5,8 @@ type Queries struct {
 	d *Dialect
 
 	ledger, accounts, ownersByKey, ownersBelow, ownersLive string
-	accountsByID                                           string
+	accountsByID, accountsSeen, accountsMissing            string
+	dropAccounts                                           string
 	due, expiring, members, on, below, prunable            string
 	holdsByKey, holdsByID, lines                           string
 	limits, limitsByID, around, periodsByID, periodsOf     string
@@ -19,12 +20,16 @@ type Queries struct {
 // NewQueries makes the statements.
 func NewQueries(d *Dialect) *Queries {
 	hold := "SELECT " + holds.list("h") + " FROM {hold} h WHERE "
+	byName := "SELECT " + accounts.list("a") + " FROM {account} a WHERE a.ledger_id = $1 AND (a.name @in($2) OR a.id @in($3)) ORDER BY a.name"
 	entry := "SELECT " + entries.list("e") + " FROM {entry} e WHERE e.account_id = $1 AND "
 	q := &Queries{
 		d:      d,
 		ledger: "SELECT " + ledgers.list("l") + " FROM {ledger} l WHERE l.name = $1",
 		// Whatever the accounts are found by, they are locked in the order of their names.
-		accounts: "SELECT " + accounts.list("a") + " FROM {account} a WHERE a.ledger_id = $1 AND (a.name @in($2) OR a.id @in($3)) ORDER BY a.name @lock",
+		accounts:        byName + " @lock",
+		accountsSeen:    byName,
+		accountsMissing: "SELECT l.value FROM @each($2, text) WHERE NOT EXISTS (SELECT 1 FROM {account} a WHERE a.ledger_id = $1 AND a.name = l.value)",
+		dropAccounts:    "DELETE FROM {account} WHERE id @in($1)",
 
 		accountsByID: "SELECT " + accounts.list("a") + " FROM {account} a WHERE a.id @in($1)",
 
@@ -50,9 +55,9 @@ func NewQueries(d *Dialect) *Queries {
 			"WHERE r.account_id = m.account_id AND r.name = m.name AND r.gen > m.gen) ORDER BY m.account_id, m.name",
 		limitsByID: "SELECT " + limits.list("m") + " FROM {limit} m WHERE m.id @in($1)",
 		around: "SELECT " + periods.list("p") + " FROM {period} p WHERE p.id IN (" +
-			"SELECT (SELECT b.id FROM {period} b WHERE b.limit_id = l.value AND b.start_us <= $2 ORDER BY b.start_us DESC LIMIT 1) FROM @each($1) " +
+			"SELECT (SELECT b.id FROM {period} b WHERE b.limit_id = l.value AND b.start_us <= $2 ORDER BY b.start_us DESC LIMIT 1) FROM @each($1, bigint) " +
 			"UNION ALL " +
-			"SELECT (SELECT n.id FROM {period} n WHERE n.limit_id = l.value AND n.start_us > $2 ORDER BY n.start_us LIMIT 1) FROM @each($1))",
+			"SELECT (SELECT n.id FROM {period} n WHERE n.limit_id = l.value AND n.start_us > $2 ORDER BY n.start_us LIMIT 1) FROM @each($1, bigint))",
 		periodsByID: "SELECT " + periods.list("p") + " FROM {period} p WHERE p.id @in($1)",
 		periodsOf: "SELECT " + periods.list("p") + " FROM {period} p JOIN {limit} m ON m.id = p.limit_id WHERE m.account_id = $1 " +
 			"ORDER BY m.name, m.gen, p.start_us",
@@ -100,7 +105,7 @@ const (
 
 func (q *Queries) all() []*string {
 	return []*string{
-		&q.ledger, &q.accounts, &q.accountsByID, &q.ownersByKey, &q.ownersBelow, &q.ownersLive, &q.due, &q.expiring, &q.members, &q.on, &q.below, &q.prunable,
+		&q.ledger, &q.accounts, &q.accountsByID, &q.accountsSeen, &q.accountsMissing, &q.dropAccounts, &q.ownersByKey, &q.ownersBelow, &q.ownersLive, &q.due, &q.expiring, &q.members, &q.on, &q.below, &q.prunable,
 		&q.holdsByKey, &q.holdsByID, &q.lines, &q.limits, &q.limitsByID, &q.around, &q.periodsByID, &q.periodsOf, &q.usages, &q.usagesOf, &q.journal,
 		&q.oldest, &q.postings, &q.moves, &q.ends, &q.dropEntries, &q.dropPostings, &q.dropLines, &q.dropOwners, &q.dropUsages, &q.dropHolds,
 		&q.listHolds, &q.listHoldsOn, &q.listDue, &q.listEntries,

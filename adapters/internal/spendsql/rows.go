@@ -171,17 +171,6 @@ type lineRec struct{ hold, part, n, period int64 }
 
 func (r *lineRec) fields() []any { return []any{&r.hold, &r.part, &r.n, &r.period} }
 
-type ownerRec struct {
-	account, hold int64
-	live          bool
-	expires       int64
-	group         string
-}
-
-func (r *ownerRec) fields() []any {
-	return []any{&r.account, &r.hold, &r.live, &r.expires, &r.group}
-}
-
 type usageRec struct {
 	ledger, hold int64 // hold is 0 for a usage without one
 	content      []byte

@@ -1,16 +1,18 @@
 package spendsql
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/stint-go/stint/spendlimit"
 )
 
-// Write stores what the step changed.
-func (s *Step) Write(c *spendlimit.Changes) error {
+// Statements returns what stores the changes of the step.
+func (s *Step) Statements() ([]Stmt, error) {
+	c := s.Work.Changes()
 	w := writer{Step: s, inserts: map[*Table][][]any{}}
 	if err := w.newIDs(c); err != nil {
-		return err
+		return nil, err
 	}
 	w.accounts(c)
 	w.limits(c)
@@ -25,7 +27,7 @@ func (s *Step) Write(c *spendlimit.Changes) error {
 			list = append(list, s.q.d.Insert(t, rows)...)
 		}
 	}
-	return s.run(append(list, w.updates...)...)
+	return append(list, w.updates...), nil
 }
 
 // writer collects statements: all inserts go before all updates, parents before what points at them.
@@ -47,9 +49,9 @@ func (w *writer) newIDs(c *spendlimit.Changes) error {
 		if n == 0 {
 			return nil
 		}
-		first, err := w.conn.NewIDs(w.ctx, t, n)
-		for i := range n {
-			set(i, first+int64(i))
+		ids, err := w.conn.NewIDs(w.ctx, t, n)
+		for i, id := range ids {
+			set(i, id)
 		}
 		return err
 	}
@@ -59,7 +61,15 @@ func (w *writer) newIDs(c *spendlimit.Changes) error {
 		}
 		w.insert(ledgers, []any{w.ledger, w.need.Ledger, c.NewLedger.Unit.Code, c.NewLedger.Unit.Scale})
 	}
-	if err := give(accounts, len(c.NewAccounts), func(i int, id int64) { c.NewAccounts[i].Ext = id }); err != nil {
+	var unmade []*spendlimit.AccountRow
+	for _, a := range c.NewAccounts {
+		if id, ok := w.created[a.Name]; ok {
+			a.Ext = id
+		} else {
+			unmade = append(unmade, a)
+		}
+	}
+	if err := give(accounts, len(unmade), func(i int, id int64) { unmade[i].Ext = id }); err != nil {
 		return err
 	}
 	if err := give(limits, len(c.NewLimits), func(i int, id int64) { w.ids.limits[c.NewLimits[i]] = id }); err != nil {
@@ -79,7 +89,15 @@ func (w *writer) accounts(c *spendlimit.Changes) {
 		return []any{accountID(a), w.ledger, a.Name, a.Seq, a.LastUS, a.Pruned}
 	}
 	for _, a := range c.NewAccounts {
-		w.insert(accounts, fields(a))
+		if _, ok := w.created[a.Name]; ok {
+			delete(w.created, a.Name)
+			w.update(accounts, fields(a))
+		} else {
+			w.insert(accounts, fields(a))
+		}
+	}
+	if len(w.created) > 0 { // the step left them alone
+		w.updates = append(w.updates, w.stmt(w.q.dropAccounts, nil, slices.Sorted(maps.Values(w.created))))
 	}
 	for _, a := range c.Accounts {
 		w.update(accounts, fields(a))

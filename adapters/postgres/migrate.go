@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stint-go/stint/spendlimit"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// migration is one file of migrations/: they are numbered from 1 on, and never change once released.
+type migration struct{ name, text, checksum string }
+
+func migrations() []migration {
+	names, err := fs.Glob(migrationFiles, "migrations/*.sql") // in order of their names
+	if err != nil {
+		panic(err)
+	}
+	list := make([]migration, len(names))
+	for i, name := range names {
+		text, err := migrationFiles.ReadFile(name)
+		if err != nil {
+			panic(err)
+		}
+		sum := sha256.Sum256(text)
+		list[i] = migration{name[len("migrations/"):], string(text), hex.EncodeToString(sum[:])}
+	}
+	return list
+}
+
+// migrationLock is the key of the advisory lock under which tables are made: any number that others will hardly use.
+const migrationLock = 0x7374696e74 // "stint"
+
+// Migrate creates the tables in their schema, or brings those of an older release up to date, all of it or nothing. It may
+// run in several processes at once. Tables of a newer release, or of an altered one, are ErrSchema and stay as they are.
+// It needs a role that may create the schema, or tables in it if it is there.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, o *Options) error {
+	if err := migrate(ctx, pool, o); err != nil {
+		return fmt.Errorf("postgres: migrate: %w", err)
+	}
+	return nil
+}
+
+func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options) error {
+	if pool == nil {
+		return fmt.Errorf("%w: no pool", spendlimit.ErrInvalid)
+	}
+	schema, err := o.schema()
+	if err != nil {
+		return err
+	}
+	quoted := pgx.Identifier{schema}.Sanitize()
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	// The simple protocol runs a whole file at once.
+	exec := func(sql string, args ...any) error {
+		_, err := tx.Exec(ctx, sql, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...)
+		return unavailable(err)
+	}
+	if err := exec("SELECT pg_advisory_xact_lock($1)", migrationLock); err != nil {
+		return err
+	}
+	if there, err := exists(ctx, tx, schema); err != nil {
+		return err
+	} else if !there {
+		if err := exec("CREATE SCHEMA IF NOT EXISTS " + quoted); err != nil {
+			return err
+		}
+		err := exec("CREATE TABLE " + quoted + ".migration (version bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)")
+		if err != nil {
+			return err
+		}
+	}
+	have, err := applied(ctx, tx, schema)
+	if err != nil {
+		return err
+	}
+	for i, m := range migrations()[have:] {
+		if err := exec(strings.ReplaceAll(m.text, "{schema}", quoted)); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		if err := exec("INSERT INTO "+quoted+".migration VALUES ($1, $2, $3)", have+i+1, m.name, m.checksum); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return errors.Join(spendlimit.ErrUncertain, err)
+	}
+	return nil
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func exists(ctx context.Context, q querier, schema string) (there bool, err error) {
+	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'migration')", schema).Scan(&there)
+	return there, unavailable(err)
+}
+
+// applied counts the migrations in the database. Each must be one of ours.
+func applied(ctx context.Context, q querier, schema string) (int, error) {
+	rows, err := q.Query(ctx, "SELECT version, name, checksum FROM "+pgx.Identifier{schema, "migration"}.Sanitize()+" ORDER BY version")
+	if err != nil {
+		return 0, unavailable(err)
+	}
+	defer rows.Close()
+	ours, have := migrations(), 0
+	for rows.Next() {
+		var version int
+		var m migration
+		if err := rows.Scan(&version, &m.name, &m.checksum); err != nil {
+			return 0, unavailable(err)
+		}
+		have++
+		if version != have || have <= len(ours) && (m.name != ours[have-1].name || m.checksum != ours[have-1].checksum) {
+			return 0, fmt.Errorf("%w: migration %d (%s) is not the one of this release", spendlimit.ErrSchema, version, m.name)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return 0, unavailable(err)
+	}
+	if have > len(ours) {
+		return 0, &spendlimit.SchemaError{Have: have, Want: len(ours)}
+	}
+	return have, nil
+}
+
+// check finds out whether the tables are those of this release.
+func check(ctx context.Context, q querier, schema string) error {
+	there, err := exists(ctx, q, schema)
+	have := 0
+	if err == nil && there {
+		have, err = applied(ctx, q, schema)
+	}
+	if err != nil {
+		return err
+	}
+	if want := len(migrations()); have != want {
+		return fmt.Errorf("%w: call Migrate first", &spendlimit.SchemaError{Have: have, Want: want})
+	}
+	return nil
+}
