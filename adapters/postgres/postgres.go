@@ -83,6 +83,8 @@ type conn struct {
 const (
 	beginWriting = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 	beginReading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+	// Plans are made when the tables are still empty, and kept: without this they would read whole tables for ever.
+	byIndex = "SET LOCAL enable_seqscan = off"
 )
 
 func (d *DB) begin(ctx context.Context, how string) (*conn, error) {
@@ -93,7 +95,7 @@ func (d *DB) begin(ctx context.Context, how string) (*conn, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	return &conn{d: d, one: one, wait: []spendsql.Stmt{{SQL: how}}}, nil
+	return &conn{d: d, one: one, wait: []spendsql.Stmt{{SQL: how}, {SQL: byIndex}}}, nil
 }
 
 // end gives the connection back. One that is inside a transaction is rolled back; where that fails the pool closes it.

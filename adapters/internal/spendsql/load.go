@@ -58,53 +58,35 @@ type Step struct {
 // Begin finds and locks the accounts that a need names, and those with the ids of more.
 func Begin(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need, more []int64) (*Step, error) {
 	s := newStep(ctx, conn, q, n)
-	err := s.run(s.stmt(q.ledger, func(r Row) error {
-		row := spendlimit.LedgerRow{}
-		if err := r.Scan(&s.ledger, &row.Name, &row.Unit.Code, &row.Unit.Scale); err != nil {
-			return err
-		}
-		s.Work.AddLedger(&row)
-		return nil
-	}, n.Ledger))
+	l, err := s.findLedger()
 	if err != nil {
 		return s, err
 	}
-	if s.ledger == 0 {
+	if l.id == 0 {
 		return s, s.run(s.now()...)
 	}
-	if s.q.d.Shared && !n.ReadOnly {
-		if err := s.createAccounts(); err != nil {
-			return s, err
-		}
-	}
+	s.ledger = l.id
+	s.Work.AddLedger(&l.row)
 	return s, s.lock(more)
 }
 
-// createAccounts makes the accounts that are missing, because a row that is not there can't be locked (C3). Whoever makes
-// the same one waits here, before anything is locked.
-func (s *Step) createAccounts() error {
-	var names []string
-	err := s.run(s.stmt(s.q.accountsMissing, func(r Row) error {
-		var name string
-		err := r.Scan(&name)
-		names = append(names, name)
-		return err
-	}, s.ledger, s.need.Accounts))
-	if err != nil || len(names) == 0 {
-		return err
+type ledgerRec struct {
+	id  int64
+	row spendlimit.LedgerRow
+}
+
+// findLedger knows ledgers that were read before: their rows never change.
+func (s *Step) findLedger() (l ledgerRec, err error) {
+	if known, ok := s.q.known.Load(s.need.Ledger); ok {
+		return known.(ledgerRec), nil
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	ids, err := s.conn.NewIDs(s.ctx, accounts, len(names))
-	if err != nil {
-		return err
+	err = s.run(s.stmt(s.q.ledger, func(r Row) error {
+		return r.Scan(&l.id, &l.row.Name, &l.row.Unit.Code, &l.row.Unit.Scale)
+	}, s.need.Ledger))
+	if err == nil && l.id != 0 {
+		s.q.known.Store(s.need.Ledger, l)
 	}
-	rows := make([][]any, len(names))
-	for i, name := range names {
-		rows[i] = []any{ids[i], s.ledger, name, 0, 0, 0}
-		s.created[name] = ids[i]
-	}
-	return s.run(s.q.d.Insert(accounts, rows)...)
+	return l, err
 }
 
 func newStep(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need) *Step {
@@ -166,7 +148,19 @@ func (s *Step) lock(more []int64) error {
 	if len(n.All) > 0 {
 		find = append(find, s.stmt(s.q.ownersLive, owners, s.ledger, n.All))
 	}
+	var missing []string
+	if s.q.d.Shared && !n.ReadOnly && len(n.Accounts) > 0 {
+		find = append(find, s.stmt(s.q.accountsMissing, func(r Row) error {
+			var name string
+			err := r.Scan(&name)
+			missing = append(missing, name)
+			return err
+		}, s.ledger, n.Accounts))
+	}
 	if err := s.run(find...); err != nil {
+		return err
+	}
+	if err := s.createAccounts(missing); err != nil {
 		return err
 	}
 	slices.Sort(ids)
@@ -197,6 +191,26 @@ func (s *Step) now() []Stmt {
 	return []Stmt{s.stmt(s.q.d.Now, func(r Row) error { return r.Scan(&s.Clock) })}
 }
 
+// createAccounts makes accounts that are missing, because a row that is not there can't be locked (C3). Whoever makes the
+// same one waits here, before anything is locked.
+func (s *Step) createAccounts(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	ids, err := s.conn.NewIDs(s.ctx, accounts, len(names))
+	if err != nil {
+		return err
+	}
+	rows := make([][]any, len(names))
+	for i, name := range names {
+		rows[i] = []any{ids[i], s.ledger, name, 0, 0, 0}
+		s.created[name] = ids[i]
+	}
+	return s.run(s.q.d.Insert(accounts, rows)...)
+}
+
 // Load reads the rows of the step and links them. clock is the time after the locks, in microseconds (C5). It is ErrGrew
 // when other accounts turn out to be needed.
 func (s *Step) Load(clock int64) error {
@@ -207,10 +221,14 @@ func (s *Step) Load(clock int64) error {
 	if s.ledger == 0 {
 		return nil
 	}
-	for _, read := range []func() error{s.readLists, s.readHolds, s.readRest} {
-		if err := read(); err != nil {
-			return err
-		}
+	if err := s.readNamed(); err != nil {
+		return err
+	}
+	if err := s.readHolds(); err != nil {
+		return err
+	}
+	if err := s.readPointedAt(); err != nil {
+		return err
 	}
 	if len(s.grown) > 0 {
 		return ErrGrew
@@ -224,8 +242,9 @@ func (s *Step) Grown() []int64 {
 	return slices.Concat(slices.Collect(maps.Keys(s.locked)), slices.Collect(maps.Keys(s.grown)))
 }
 
-// readLists finds out which rows are needed: it reads the limits in force, entries, and the ids of holds.
-func (s *Step) readLists() error {
+// readNamed reads what can be named at once: the accounts' limits in force with their periods around the instants of the
+// step, the holds that the need names with their lines, usages, entries, and the ids of other holds that are needed.
+func (s *Step) readNamed() error {
 	n, locked := s.need, slices.Sorted(maps.Keys(s.locked))
 	var list []Stmt
 	add := func(st Stmt) { list = append(list, st) }
@@ -237,10 +256,19 @@ func (s *Step) readLists() error {
 			}
 			return err
 		}, locked))
+		for _, at := range append([]int64{s.Now}, n.Times...) {
+			add(s.stmt(s.q.around, func(r Row) error { _, err := s.readPeriod(r); return err }, locked, at))
+		}
 	}
 	for _, id := range locked {
 		s.listDue(add, id)
 	}
+	if len(n.Holds) > 0 {
+		add(s.stmt(s.q.holdsByKey, s.readHold, s.ledger, n.Holds))
+		add(s.stmt(s.q.linesByKey, s.readLine, s.ledger, n.Holds))
+		add(s.stmt(s.q.periodsByKey, func(r Row) error { _, err := s.readPeriod(r); return err }, s.ledger, n.Holds))
+	}
+	list = append(list, s.readUsages()...)
 	if len(n.Groups) > 0 && len(locked) > 0 {
 		s.listMembers(add, locked)
 	}
@@ -387,48 +415,44 @@ func (s *Step) readPostings(journals []*journal) error {
 	return s.run(list...)
 }
 
-// readHolds reads the holds that are wanted with their lines, and those that they point at, until none is missing.
+func (s *Step) readHold(r Row) error {
+	h := new(holdRec)
+	if err := r.Scan(h.fields()...); err != nil {
+		return err
+	}
+	s.records.holds[h.id], s.records.byKey[h.row.Key] = h, h
+	if h.parent != nil {
+		s.want = append(s.want, *h.parent)
+	}
+	for _, a := range h.assumes.value {
+		s.want = append(s.want, a.Anchor)
+	}
+	return nil
+}
+
+func (s *Step) readLine(r Row) error {
+	var n lineRec
+	err := r.Scan(n.fields()...)
+	if h := s.records.holds[n.hold]; h != nil { // else it came in after the hold was looked for, and is not the step's
+		h.lines = append(h.lines, n)
+	}
+	return err
+}
+
+// readHolds reads the other holds that are wanted with their lines, and those that these point at, until none is missing.
 func (s *Step) readHolds() error {
-	each := func(r Row) error {
-		h := new(holdRec)
-		if err := r.Scan(h.fields()...); err != nil {
-			return err
-		}
-		s.records.holds[h.id], s.records.byKey[h.row.Key] = h, h
-		return nil
-	}
-	var list []Stmt
-	if len(s.need.Holds) > 0 {
-		list = append(list, s.stmt(s.q.holdsByKey, each, s.ledger, s.need.Holds))
-	}
 	for {
-		if ids := missing(s.records.holds, s.want); len(ids) > 0 {
-			list = append(list, s.stmt(s.q.holdsByID, each, ids))
-		}
-		if len(list) == 0 {
+		ids := missing(s.records.holds, s.want)
+		if len(ids) == 0 {
 			break
 		}
 		before := len(s.records.holds)
-		if err := s.run(list...); err != nil {
+		if err := s.run(s.stmt(s.q.holdsByID, s.readHold, ids), s.stmt(s.q.linesByID, s.readLine, ids)); err != nil {
 			return err
 		}
-		if list = nil; len(s.records.holds) == before {
-			break
+		if len(s.records.holds) == before {
+			return fmt.Errorf("hold %d is pointed at but not stored", ids[0])
 		}
-		for _, h := range s.records.holds {
-			if h.parent != nil {
-				s.want = append(s.want, *h.parent)
-			}
-			for _, a := range h.assumes.value {
-				s.want = append(s.want, a.Anchor)
-			}
-		}
-	}
-	if len(s.records.holds) == 0 {
-		return nil
-	}
-	if ids := missing(s.records.holds, s.want); len(ids) > 0 {
-		return fmt.Errorf("hold %d is pointed at but not stored", ids[0])
 	}
 	for _, key := range s.need.Holds {
 		if h := s.records.byKey[key]; h != nil {
@@ -449,13 +473,7 @@ func (s *Step) readHolds() error {
 			}
 		}
 	}
-	return s.run(s.stmt(s.q.lines, func(r Row) error {
-		var n lineRec
-		err := r.Scan(n.fields()...)
-		h := s.records.holds[n.hold]
-		h.lines = append(h.lines, n)
-		return err
-	}, slices.Sorted(maps.Keys(s.records.holds))))
+	return nil
 }
 
 // missing lists the ids that have no record yet, each once.
@@ -489,23 +507,13 @@ func (s *Step) readPeriod(r Row) (*periodRec, error) {
 	return p, nil
 }
 
-// readRest reads the periods around the instants of the step and those of the lines, usages, and what these point at.
-func (s *Step) readRest() error {
-	newest := slices.Concat(slices.Collect(maps.Values(s.newest))...)
-	slices.Sort(newest)
-	period := func(r Row) error { _, err := s.readPeriod(r); return err }
-	var list []Stmt
-	if len(newest) > 0 {
-		for _, at := range append([]int64{s.Now}, s.need.Times...) {
-			list = append(list, s.stmt(s.q.around, period, newest, at))
-		}
-	}
+// readPointedAt reads the periods of lines and postings that are not there yet, and what these point at.
+func (s *Step) readPointedAt() error {
 	if ids := s.periodsPointedAt(); len(ids) > 0 {
-		list = append(list, s.stmt(s.q.periodsByID, period, ids))
-	}
-	list = append(list, s.readUsages()...)
-	if err := s.run(list...); err != nil {
-		return err
+		err := s.run(s.stmt(s.q.periodsByID, func(r Row) error { _, err := s.readPeriod(r); return err }, ids))
+		if err != nil {
+			return err
+		}
 	}
 	var limits []int64
 	for _, p := range s.records.periods {

@@ -1,20 +1,23 @@
 package spendsql
 
+import "sync"
+
 // Queries are the statements in a dialect, made once.
 type Queries struct {
-	d *Dialect
+	d     *Dialect
+	known sync.Map // name of a ledger → ledgerRec
 
-	ledger, accounts, ownersByKey, ownersBelow, ownersLive string
-	accountsByID, accountsSeen, accountsMissing            string
-	dropAccounts                                           string
-	due, expiring, members, on, below, prunable            string
-	holdsByKey, holdsByID, lines                           string
-	limits, limitsByID, around, periodsByID, periodsOf     string
-	usages, usagesOf, journal, oldest, postings            string
-	moves, ends, dropEntries, dropPostings                 string
-	dropLines, dropOwners, dropUsages, dropHolds           string
-	listHolds, listHoldsOn, listDue, listEntries           string
-	updates                                                map[*Table]string
+	ledger, accounts, ownersByKey, ownersBelow, ownersLive     string
+	accountsByID, accountsSeen, accountsMissing                string
+	dropAccounts                                               string
+	due, expiring, members, on, below, prunable                string
+	holdsByKey, holdsByID, linesByKey, linesByID, periodsByKey string
+	limits, limitsByID, around, periodsByID, periodsOf         string
+	usages, usagesOf, journal, oldest, postings                string
+	moves, ends, dropEntries, dropPostings                     string
+	dropLines, dropOwners, dropUsages, dropHolds               string
+	listHolds, listHoldsOn, listDue, listEntries               string
+	updates                                                    map[*Table]string
 }
 
 // NewQueries makes the statements.
@@ -49,15 +52,17 @@ func NewQueries(d *Dialect) *Queries {
 
 		holdsByKey: hold + "h.ledger_id = $1 AND h.key @in($2)",
 		holdsByID:  hold + "h.id @in($1)",
-		lines:      "SELECT " + lines.list("n") + " FROM {line} n WHERE n.hold_id @in($1) ORDER BY n.hold_id, n.part, n.n",
+		linesByKey: "SELECT " + lines.list("n") + " FROM {hold} h JOIN {line} n ON n.hold_id = h.id WHERE h.ledger_id = $1 AND h.key @in($2) " +
+			"ORDER BY n.hold_id, n.part, n.n",
+		linesByID: "SELECT " + lines.list("n") + " FROM {line} n WHERE n.hold_id @in($1) ORDER BY n.hold_id, n.part, n.n",
 
-		limits: "SELECT " + limits.list("m") + " FROM {limit} m WHERE m.account_id @in($1) AND NOT EXISTS (SELECT 1 FROM {limit} r " +
-			"WHERE r.account_id = m.account_id AND r.name = m.name AND r.gen > m.gen) ORDER BY m.account_id, m.name",
+		limits:     "SELECT " + limits.list("m") + newest + "ORDER BY m.account_id, m.name",
 		limitsByID: "SELECT " + limits.list("m") + " FROM {limit} m WHERE m.id @in($1)",
 		around: "SELECT " + periods.list("p") + " FROM {period} p WHERE p.id IN (" +
-			"SELECT (SELECT b.id FROM {period} b WHERE b.limit_id = l.value AND b.start_us <= $2 ORDER BY b.start_us DESC LIMIT 1) FROM @each($1, bigint) " +
-			"UNION ALL " +
-			"SELECT (SELECT n.id FROM {period} n WHERE n.limit_id = l.value AND n.start_us > $2 ORDER BY n.start_us LIMIT 1) FROM @each($1, bigint))",
+			"SELECT (SELECT b.id FROM {period} b WHERE b.limit_id = m.id AND b.start_us <= $2 ORDER BY b.start_us DESC LIMIT 1)" + newest +
+			"UNION ALL SELECT (SELECT n.id FROM {period} n WHERE n.limit_id = m.id AND n.start_us > $2 ORDER BY n.start_us LIMIT 1)" + newest + ")",
+		periodsByKey: "SELECT DISTINCT " + periods.list("p") + " FROM {hold} h JOIN {line} n ON n.hold_id = h.id JOIN {period} p ON p.id = n.period_id " +
+			"WHERE h.ledger_id = $1 AND h.key @in($2)",
 		periodsByID: "SELECT " + periods.list("p") + " FROM {period} p WHERE p.id @in($1)",
 		periodsOf: "SELECT " + periods.list("p") + " FROM {period} p JOIN {limit} m ON m.id = p.limit_id WHERE m.account_id = $1 " +
 			"ORDER BY m.name, m.gen, p.start_us",
@@ -98,6 +103,9 @@ func NewQueries(d *Dialect) *Queries {
 
 const (
 	live = "SELECT o.hold_id FROM {owner} o JOIN {hold} h ON h.id = o.hold_id WHERE o.account_id = $1 AND o.live "
+	// The newest generation of every limit of accounts.
+	newest = " FROM {limit} m WHERE m.account_id @in($1) AND NOT EXISTS (SELECT 1 FROM {limit} r " +
+		"WHERE r.account_id = m.account_id AND r.name = m.name AND r.gen > m.gen) "
 	// The descendants of holds.
 	below = "WITH RECURSIVE tree (id) AS (SELECT c.id FROM {hold} t JOIN {hold} c ON c.parent_id = t.id WHERE t.ledger_id = $1 AND t.key @in($2) " +
 		"UNION ALL SELECT c.id FROM tree JOIN {hold} c ON c.parent_id = tree.id) "
@@ -106,7 +114,7 @@ const (
 func (q *Queries) all() []*string {
 	return []*string{
 		&q.ledger, &q.accounts, &q.accountsByID, &q.accountsSeen, &q.accountsMissing, &q.dropAccounts, &q.ownersByKey, &q.ownersBelow, &q.ownersLive, &q.due, &q.expiring, &q.members, &q.on, &q.below, &q.prunable,
-		&q.holdsByKey, &q.holdsByID, &q.lines, &q.limits, &q.limitsByID, &q.around, &q.periodsByID, &q.periodsOf, &q.usages, &q.usagesOf, &q.journal,
+		&q.holdsByKey, &q.holdsByID, &q.linesByKey, &q.linesByID, &q.periodsByKey, &q.limits, &q.limitsByID, &q.around, &q.periodsByID, &q.periodsOf, &q.usages, &q.usagesOf, &q.journal,
 		&q.oldest, &q.postings, &q.moves, &q.ends, &q.dropEntries, &q.dropPostings, &q.dropLines, &q.dropOwners, &q.dropUsages, &q.dropHolds,
 		&q.listHolds, &q.listHoldsOn, &q.listDue, &q.listEntries,
 	}

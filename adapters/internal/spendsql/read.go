@@ -67,7 +67,7 @@ func readEntries(ctx context.Context, conn Conn, q *Queries, query spendlimit.Qu
 	if err := s.readPostings([]*journal{j}); err != nil {
 		return page, err
 	}
-	if err := s.readRest(); err != nil {
+	if err := s.readPointedAt(); err != nil {
 		return page, err
 	}
 	if err := s.readAccounts(j.account); err != nil {
