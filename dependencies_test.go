@@ -68,6 +68,7 @@ func TestCheck(t *testing.T) {
 	const (
 		adapter = `package x; import _ "github.com/stint-go/stint/adapters/memory"`
 		kit     = `package x; import _ "github.com/stint-go/stint/spendlimit/spendlimittest"`
+		testdb  = `package x; import _ "github.com/stint-go/stint/internal/testdb"`
 	)
 	tests := []struct {
 		name  string
@@ -100,6 +101,8 @@ func TestCheck(t *testing.T) {
 		{"kit in a test", map[string]string{"adapters/memory/a_test.go": kit}, ""},
 		{"kit, library", map[string]string{"gate/gatetest/a.go": `package x; import _ "pgregory.net/rapid"`}, ""},
 		{"kit, adapter", map[string]string{"gate/gatetest/a.go": adapter}, "imports github.com/stint-go/stint/adapters/memory"},
+		{"throwaway database", map[string]string{"internal/a/a.go": testdb}, "imports github.com/stint-go/stint/internal/testdb"},
+		{"throwaway database in a test", map[string]string{"adapters/postgres/a_test.go": testdb}, ""},
 		{"example", map[string]string{"internal/a/a.go": `package x; import _ "github.com/stint-go/stint/examples/replay"`}, "imports github.com/stint-go/stint/examples/replay"},
 
 		{"clock", map[string]string{"spendlimit/core_x.go": `package x; import "time"; func f() time.Time { return time.Now() }`}, "uses time.Now"},
@@ -260,7 +263,7 @@ func (f file) checkUse(complain complainFunc) {
 	}
 }
 
-func isKit(pkg string) bool { return strings.HasSuffix(pkg, "test") }
+func isKit(pkg string) bool { return strings.HasSuffix(pkg, "test") || pkg == "internal/testdb" }
 
 // checkImports looks at a core's packages, and at the internal ones that they use, on and on.
 func (c core) checkImports(name string, packages map[string][]file, complain complainFunc) {

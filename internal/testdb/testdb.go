@@ -1,0 +1,92 @@
+// Package testdb gives tests databases that they may do anything to. Only tests import it.
+package testdb
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The environment that Postgres looks at.
+const (
+	given    = "STINT_TEST_POSTGRES"          // the DSN of a server and a user who may create databases; empty: start a server
+	required = "STINT_TEST_POSTGRES_REQUIRED" // not empty: a test fails where it would skip
+)
+
+// Postgres returns the DSN of a new, empty database for the test alone, which is dropped at the end of the test, whoever
+// is connected. A process that is killed leaves its databases on a given server; a server that it started goes with it.
+//
+// Without a given server and without an installed one (13 or newer) the test is skipped, or fails if the environment
+// requires Postgres. A process that a test starts shares the test's server by its DSN in STINT_TEST_POSTGRES.
+func Postgres(t testing.TB) string {
+	t.Helper()
+	return database(t, shared)
+}
+
+// shared is the one server of this process. Each test process that needs one starts its own, in about a second: no lock
+// between processes, nobody to decide who stops it, and what one package's tests do to it harms no other's.
+var shared = sync.OnceValues(func() (server, error) {
+	if dsn := os.Getenv(given); dsn != "" {
+		return server{dsn: dsn}, nil
+	}
+	return start("/usr/lib/postgresql/*/bin")
+})
+
+type server struct {
+	dsn  string
+	life io.Closer // of a server of our own, which ends when this is closed: at the latest with this process
+}
+
+var errMissing = errors.New("no Postgres: neither " + given + " nor initdb and postgres on PATH or in /usr/lib/postgresql")
+
+func database(t testing.TB, get func() (server, error)) string {
+	t.Helper()
+	s, err := get()
+	switch {
+	case errors.Is(err, errMissing) && os.Getenv(required) == "":
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	name := "stint_test_" + strings.ToLower(rand.Text())
+	if err := s.exec("CREATE DATABASE " + name + " TEMPLATE template0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.exec("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
+	return withDatabase(s.dsn, name)
+}
+
+func (s server) exec(sql string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.dsn)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql)
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// withDatabase is the DSN with another database: of what is said twice, the last counts.
+func withDatabase(dsn, name string) string {
+	separator := " "
+	if strings.HasPrefix(dsn, "postgres") { // a URL
+		separator = "?"
+		if strings.Contains(dsn, "?") {
+			separator = "&"
+		}
+	}
+	return dsn + separator + "dbname=" + name
+}
