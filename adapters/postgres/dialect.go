@@ -29,7 +29,7 @@ func dialectOf(schema string) *spendsql.Dialect {
 		}
 		inserts[t] = d.InsertText(t) + " SELECT * FROM unnest(" + strings.Join(columns, ", ") + ")"
 		if t.Name == "account" {
-			inserts[t] += " ON CONFLICT (ledger_id, name) DO NOTHING"
+			inserts[t] += " ON CONFLICT (name, ledger_id) DO NOTHING"
 		}
 	}
 	d.Insert = func(t *spendsql.Table, rows [][]any) []spendsql.Stmt {

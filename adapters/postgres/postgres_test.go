@@ -3,13 +3,13 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stint-go/stint/internal/testdb"
 	"github.com/stint-go/stint/spendlimit/spendlimittest"
 )
 
@@ -50,7 +50,7 @@ func open(pool func(testing.TB) *pgxpool.Pool) spendlimittest.Open {
 }
 
 func onPool(t *testing.T) spendlimittest.Open {
-	pool := newPool(t, os.Getenv("PGDSN"))
+	pool := newPool(t, testdb.Postgres(t)+" pool_max_conns=20")
 	return open(func(testing.TB) *pgxpool.Pool { return pool })
 }
 

@@ -18,7 +18,7 @@ CREATE TABLE {schema}.spend_account (
 	seq bigint NOT NULL CHECK (seq >= 0), -- of its last entry
 	last_us bigint NOT NULL,
 	pruned bigint NOT NULL CHECK (pruned BETWEEN 0 AND seq),
-	UNIQUE (ledger_id, name)
+	UNIQUE (name, ledger_id)
 ) WITH (fillfactor = 50);
 
 -- One row for each generation of a limit: one that is removed and made again is another.
@@ -119,7 +119,7 @@ CREATE TABLE {schema}.spend_hold (
 	part_left bigint NOT NULL CHECK (part_left >= 0),
 	more_parts text NOT NULL,
 	assumes text NOT NULL,
-	UNIQUE (ledger_id, key)
+	UNIQUE (key, ledger_id) -- so that no plan can read a whole ledger to find some keys
 ) WITH (fillfactor = 80);
 CREATE INDEX spend_hold_parent ON {schema}.spend_hold (parent_id) WHERE parent_id IS NOT NULL;
 
