@@ -43,7 +43,7 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 func (st spendStore) load(ctx context.Context, c *conn, n *spendlimit.Need) (*spendsql.Step, error) {
 	var more []int64
 	for {
-		s, err := spendsql.Begin(ctx, c, queries, n, more)
+		s, err := spendsql.Begin(ctx, c, st.d.queries, n, more)
 		if err == nil {
 			err = s.Load(st.d.clock().UnixMicro())
 		}
@@ -57,7 +57,7 @@ func (st spendStore) load(ctx context.Context, c *conn, n *spendlimit.Need) (*sp
 // Read implements spendlimit.Store.
 func (st spendStore) Read(ctx context.Context, q spendlimit.Query) (page spendlimit.Page, err error) {
 	err = st.d.read(ctx, func(c *conn) error {
-		page, err = spendsql.Read(ctx, c, queries, q, st.d.clock().UnixMicro())
+		page, err = spendsql.Read(ctx, c, st.d.queries, q, st.d.clock().UnixMicro())
 		return unavailable(err)
 	})
 	if err != nil {

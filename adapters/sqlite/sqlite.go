@@ -27,6 +27,7 @@ type DB struct {
 	// writing holds one token: a file has one writer, and those of this process need not fight for it.
 	writing  chan struct{}
 	prepared map[string]*sql.Stmt // every statement of a step
+	queries  *spendsql.Queries
 }
 
 // New returns a DB on db, which should be opened with write-ahead logging, synchronous=FULL and a busy timeout of some
@@ -35,14 +36,14 @@ func New(ctx context.Context, db *sql.DB, o *Options) (*DB, error) {
 	if db == nil {
 		return nil, fmt.Errorf("sqlite: new: %w: no database", spendlimit.ErrInvalid)
 	}
-	d := &DB{db: db, clock: time.Now, writing: make(chan struct{}, 1), prepared: map[string]*sql.Stmt{}}
+	d := &DB{db: db, clock: time.Now, writing: make(chan struct{}, 1), prepared: map[string]*sql.Stmt{}, queries: spendsql.NewQueries(&dialect)}
 	if o != nil && o.Clock != nil {
 		d.clock = o.Clock
 	}
 	if err := check(ctx, db); err != nil {
 		return nil, fmt.Errorf("sqlite: new: %w", err)
 	}
-	for _, text := range texts() {
+	for _, text := range texts(d.queries) {
 		st, err := db.PrepareContext(ctx, text)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("sqlite: new: %w", unavailable(err)), d.Close())

@@ -11,6 +11,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/stint-go/stint/adapters/sqlite"
+	"github.com/stint-go/stint/spendlimit"
 	"github.com/stint-go/stint/spendlimit/spendlimittest"
 )
 
@@ -68,3 +69,28 @@ func TestModel(t *testing.T) {
 }
 
 func TestLinearizable(t *testing.T) { on(t, spendlimittest.CheckLinearizable) }
+
+// What one file says of its ledgers is not true of another's.
+func TestC7_TwoFiles(t *testing.T) {
+	t.Parallel()
+	for driver, source := range drivers {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
+				h := handle(t, source, filepath.Join(t.TempDir(), "stint.db"), time.Now)
+				for _, name := range order {
+					led, err := spendlimit.New(h.Store, spendlimit.Config{Name: name, Unit: spendlimit.Unit{Code: name}, NoLimit: spendlimit.Allow})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, id := range []string{"1", "2"} {
+						_, err := led.Charge(t.Context(), spendlimit.Expense{ID: id, Accounts: []string{"acme"}, Cost: spendlimit.Total(1)})
+						if err != nil {
+							t.Errorf("ledger %s, made in order %v: %v", name, order, err)
+						}
+					}
+				}
+			}
+		})
+	}
+}

@@ -38,7 +38,6 @@ var dialect = spendsql.Dialect{
 const reserveWriter = "DELETE FROM stint_ledger WHERE 0"
 
 var (
-	queries = spendsql.NewQueries(&dialect)
 	inserts = map[*spendsql.Table]string{}
 	lastIDs = map[*spendsql.Table]string{}
 )
@@ -53,8 +52,8 @@ func init() {
 }
 
 // texts lists every statement of a step.
-func texts() []string {
-	list := append(queries.Texts(), reserveWriter)
+func texts(q *spendsql.Queries) []string {
+	list := append(q.Texts(), reserveWriter)
 	for _, text := range inserts {
 		list = append(list, text)
 	}

@@ -2,7 +2,7 @@ package spendsql
 
 import "sync"
 
-// Queries are the statements in a dialect, made once.
+// Queries are the statements for one database, made once, and what is known of it.
 type Queries struct {
 	d     *Dialect
 	known sync.Map // name of a ledger → ledgerRec
