@@ -30,6 +30,7 @@ type step struct {
 	events  []Event
 	watched bool     // somebody waits for room
 	freed   []string // accounts on which the command freed room, when watched
+	stop    stop     // of a ledger within a lease: why nothing is granted (R78)
 }
 
 // command is one call on a ledger. apply may run again on fresh rows, so it sets its whole result anew.

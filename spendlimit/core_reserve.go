@@ -371,6 +371,7 @@ type reserve struct {
 	ttl    int64   // microseconds
 	dry    bool    // Check
 	queued error   // somebody else's turn: only a retry of a granted key goes on
+	chunk  *chunk  // of a lease: how much is wanted
 	sorted []string
 
 	hold  *Hold // the answer
@@ -405,6 +406,9 @@ func (c *reserve) apply(s *step) (bool, error) {
 	}
 	if c.queued != nil {
 		return false, c.queued
+	}
+	if err := s.stop.refusal(); err != nil {
+		return false, err
 	}
 	if parent != nil && !parent.State.Live() {
 		return false, ended(parent)
@@ -487,6 +491,9 @@ func (c *reserve) judge(s *step, parent *HoldRow, accounts []*AccountRow, lines 
 		a.inside = parent.Own
 	}
 	switch {
+	case c.chunk != nil:
+		size, _, _ := s.offer(*c.chunk, s.cut(lines))
+		a.want, a.need, a.group = max(size, 1), 1, "" // leases don't share evenly
 	case r.Free:
 		a.want, a.need = 0, math.MinInt64 // granted on a used-up limit, refused on a frozen one
 	case r.Rest || r.Amount == 0:
@@ -604,29 +611,39 @@ func (c *growth) apply(s *step) (bool, error) {
 	if !h.State.Live() {
 		return false, ended(h)
 	}
-	lines, err := s.currentLines(h.Accounts)
-	if err != nil {
+	if err := s.stop.refusal(); err != nil {
 		return false, err
 	}
-	a := &ask{want: c.By, need: c.By, lines: lines, parent: h.Parent}
+	need := c.By
 	if c.Min > 0 {
-		a.need = c.Min
+		need = c.Min
 	}
+	err = c.grow(s, h, c.By, need, content)
+	return err == nil, err
+}
+
+// grow gives a live hold more room, at least need.
+func (c *growth) grow(s *step, h *HoldRow, want, need Amount, content [32]byte) error {
+	lines, err := s.currentLines(h.Accounts)
+	if err != nil {
+		return err
+	}
+	a := &ask{want: want, need: need, lines: lines, parent: h.Parent}
 	if h.Parent != nil {
 		a.inside = h.Parent.Own
 	}
 	v, err := s.decide(a)
 	if err != nil {
-		return false, err
+		return err
 	}
 	c.take(s, h, lines, v.grant)
 	b, err := s.book(&booking{kind: EntryGrow, ref: c.ID, hold: h.Key, at: s.now, accounts: s.accountsOf(h)})
 	if err != nil {
-		return false, err
+		return err
 	}
 	c.receipt = Receipt{Granted: v.grant, Own: h.Own, LiveChildren: h.Children, Crossed: s.crossed, Revision: b.seq}
 	s.remember(c.Hold, c.ID, EntryGrow, content, c.receipt)
-	return true, nil
+	return nil
 }
 
 // take moves the grant into the hold: from its parent, and onto its own lines.

@@ -74,9 +74,10 @@ const (
 	ReasonNoLimit                     // an account has no limit
 	ReasonParent                      // the parent hold has no room
 	ReasonQueued                      // a waiter was here first
+	ReasonLease                       // a lease is to be renewed first (see [Lease.Sync])
 )
 
-var reasonNames = [...]string{"none", "spent", "held", "group full", "unpriced", "no limit", "parent", "queued"}
+var reasonNames = [...]string{"none", "spent", "held", "group full", "unpriced", "no limit", "parent", "queued", "lease not renewed"}
 
 func (r Reason) String() string {
 	if int(r) < len(reasonNames) {
@@ -91,7 +92,7 @@ type DeniedError struct {
 	Reason    Reason
 	Account   string    // with ReasonNoLimit and ReasonQueued: whose
 	Parent    string    // with ReasonParent: the hold without room; also whose group is full, or for whose room others wait
-	Binding   Balance   // the limit with the least room (R64); zero with ReasonNoLimit, ReasonParent and ReasonQueued
+	Binding   Balance   // the limit with the least room (R64); zero with ReasonNoLimit, ReasonParent, ReasonQueued and ReasonLease
 	Exhausted []Balance // every limit with less room than the smallest useful grant
 	Wanted    Amount    // 0: whatever is free
 	Min       Amount    // the smallest useful grant
@@ -110,6 +111,8 @@ func (e *DeniedError) Error() string {
 		return fmt.Sprintf("denied: %s: account %q", e.Reason, e.Account)
 	case e.Parent != "":
 		return fmt.Sprintf("denied: %s: hold %q", e.Reason, e.Parent)
+	case e.Binding.Limit == "":
+		return fmt.Sprintf("denied: %s", e.Reason)
 	}
 	return fmt.Sprintf("denied: %s: limit %q of account %q in %s: limit %s, spent %s, held %s, wanted %s, at least %s %s",
 		e.Reason, e.Binding.Limit, e.Binding.Account, e.Binding.Period,
