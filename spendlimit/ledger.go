@@ -1,6 +1,7 @@
 package spendlimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,6 +60,9 @@ type Ledger struct {
 
 	reserves spare[reserve]
 	settles  spare[settle]
+
+	takes  nonces   // of leases
+	within *tranche // the part of a lease that this ledger serves from memory; nil for a ledger of its own
 }
 
 // New returns a ledger on a store. It does no I/O.
@@ -262,6 +266,9 @@ func (b *batch) run(now int64, w *Work) error {
 	s := &b.step
 	s.begin(w, now)
 	s.watched = b.ledger.line.waiting.Load() > 0
+	if t := b.ledger.within; t != nil {
+		s.stop = t.stop() // one look at the clock per batch, inside its step
+	}
 	for _, c := range b.commands {
 		k := c.base()
 		if k.err = s.run(c); k.err != nil && errors.Is(k.err, errMoreDue) {
@@ -324,6 +331,21 @@ func (l *Ledger) Reserve(ctx context.Context, r Request) (*Hold, error) {
 	if err != nil {
 		l.reserves.put(c, err)
 		return nil, wrap("reserve", l.hint(ctx, r.Split.Group, err))
+	}
+	h := l.handle(c)
+	l.reserves.put(c, nil)
+	return h, nil
+}
+
+// ask is Reserve, but that it passes all waiters, and that its refusal has no hint.
+func (l *Ledger) ask(ctx context.Context, r *Request) (*Hold, error) {
+	c, err := l.newReserve(r)
+	if err == nil {
+		err = l.do(ctx, c)
+	}
+	if err != nil {
+		l.reserves.put(c, err)
+		return nil, err
 	}
 	h := l.handle(c)
 	l.reserves.put(c, nil)
@@ -468,10 +490,16 @@ func (l *Ledger) Extend(ctx context.Context, e Extension) (Receipt, error) {
 // Grow asks for more room in a live hold; it is checked like a Reserve against the current periods, for a child against
 // its parent.
 func (l *Ledger) Grow(ctx context.Context, g Growth) (Receipt, error) {
-	c := &growth{Growth: g}
+	var c *growth
+	try := func() error {
+		c = &growth{Growth: g}
+		return l.do(ctx, c)
+	}
 	err := g.validate()
 	if err == nil {
-		err = l.do(ctx, c)
+		if err = try(); err != nil && l.within != nil {
+			err = l.within.serve(ctx, err, g.By, cmp.Or(g.Min, g.By), try)
+		}
 	}
 	if err != nil {
 		return Receipt{}, wrap("grow", l.hint(ctx, "", err))

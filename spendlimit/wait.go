@@ -74,12 +74,9 @@ func (l *Ledger) wait(ctx context.Context, r Request, w *waiter) (*Hold, error) 
 
 // attempt asks once.
 func (l *Ledger) attempt(ctx context.Context, r Request) (*Hold, *DeniedError, error) {
-	c, err := l.newReserve(&r)
+	h, err := l.ask(ctx, &r)
 	if err == nil {
-		err = l.do(ctx, c)
-	}
-	if err == nil {
-		return l.handle(c), nil, nil
+		return h, nil, nil
 	}
 	err = l.hint(ctx, r.Split.Group, err)
 	var denied *DeniedError
@@ -258,7 +255,7 @@ func (q *queue) ahead(tokens []string) error {
 // hint adds to a refusal when to ask again (R66). It looks at the store again, so it is only as good as that moment.
 func (l *Ledger) hint(ctx context.Context, group string, err error) error {
 	var denied *DeniedError
-	if !errors.As(err, &denied) || denied.Hopeless || denied.Reason == ReasonQueued {
+	if !errors.As(err, &denied) || denied.Hopeless || denied.Reason == ReasonQueued || denied.Reason == ReasonLease {
 		return err
 	}
 	denied.RetryAfter = fallbackRetry
