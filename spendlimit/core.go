@@ -59,6 +59,9 @@ func (s *step) run(c command) error {
 	if err == nil {
 		keep, err = c.apply(s)
 	}
+	if keep && err == nil && s.stop == stopAll {
+		err = ErrClosed // a replay is answered
+	}
 	if err != nil || !keep {
 		s.w.revert(&at)
 		s.events, s.freed = nil, s.freed[:0]

@@ -297,6 +297,7 @@ type stop uint8
 const (
 	stopTime   stop = iota + 1 // it is to be renewed first
 	stopFrozen                 // unpriced cost stands in its period
+	stopAll                    // its hold is settled: nothing may change any more
 )
 
 // refusal is made anew for each caller, who may change it.
@@ -306,6 +307,8 @@ func (s stop) refusal() error {
 		return &DeniedError{Reason: ReasonLease, RetryAfter: fallbackRetry}
 	case stopFrozen:
 		return &DeniedError{Reason: ReasonUnpriced, RetryAfter: fallbackRetry}
+	case stopAll:
+		return ErrClosed
 	}
 	return nil
 }

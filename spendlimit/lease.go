@@ -85,7 +85,11 @@ type Lease struct {
 	old     atomic.Pointer[[]*tranche] // those that have holds left; never changed in place
 	low     chan struct{}              // to Run: most of the room may be used
 	closed  atomic.Bool
-	next    int // number of the next tranche; under the wire
+
+	// Under the wire:
+	next   int      // number of the next tranche
+	unsure bool     // its hold may have been taken already
+	opened *tranche // without a hold yet, or the newest one
 }
 
 // LeaseState is what a lease has, as of the Sync that returned it.
@@ -118,9 +122,8 @@ func (l *Ledger) Lease(ctx context.Context, r LeaseRequest) (*Lease, error) {
 	}
 	r.MinChunk = cmp.Or(r.MinChunk, r.Chunk)
 	r.Accounts = sorted(r.Accounts)
-	lease := &Lease{
-		central: l, req: r, nonce: l.takes.get(r.Key, l.cfg.Random), wire: make(chan struct{}, 1), low: make(chan struct{}, 1), next: 1,
-	}
+	lease := &Lease{central: l, req: r, wire: make(chan struct{}, 1), low: make(chan struct{}, 1), next: 1}
+	lease.nonce, lease.unsure = l.takes.get(r.Key, l.cfg.Random)
 	lease.old.Store(new([]*tranche))
 	err = lease.take(ctx)
 	if err == nil || !undecided(err) {
@@ -138,17 +141,18 @@ type nonces struct {
 	of map[string]string
 }
 
-func (n *nonces) get(key string, random func() uint64) string {
+// get also tells whether the key was asked for before.
+func (n *nonces) get(key string, random func() uint64) (nonce string, again bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if have, ok := n.of[key]; ok {
-		return have
+		return have, true
 	}
 	if n.of == nil {
 		n.of = map[string]string{}
 	}
 	n.of[key] = fmt.Sprintf("%016x", random())
-	return n.of[key]
+	return n.of[key], false
 }
 
 func (n *nonces) forget(key string) {
@@ -251,7 +255,7 @@ func (l *Lease) Hold(ctx context.Context, key string) (*Hold, error) {
 		list = append(slices.Clip(list), t)
 	}
 	for _, t := range list {
-		if h, err := t.local.Hold(ctx, key); !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrClosed) {
+		if h, err := t.local.Hold(ctx, key); !errors.Is(err, ErrNotFound) {
 			return h, err
 		}
 	}
@@ -403,10 +407,15 @@ func (l *Lease) Close(ctx context.Context) error {
 	case l.low <- struct{}{}: // Run is to see it
 	default:
 	}
+	var errs []error
+	if l.unsure {
+		if err := l.take(ctx); undecided(err) { // else what it may have taken would be charged
+			errs = append(errs, err)
+		}
+	}
 	if t := l.current.Load(); t != nil {
 		l.retire(t)
 	}
-	var errs []error
 	for _, t := range *l.old.Load() {
 		errs = append(errs, l.end(ctx, t))
 	}
@@ -458,30 +467,37 @@ func (l *Lease) take(ctx context.Context) error {
 		sent := l.req.Clock()
 		err = l.central.do(ctx, c)
 		var gone *EndedError
-		if errors.As(err, &gone) && l.next > 1 { // taken without an answer, and lapsed since
-			l.next++
+		if errors.As(err, &gone) && l.unsure { // taken without an answer, never used, and lapsed since
+			if _, err := l.central.Release(ctx, key, NotSpent); undecided(err) {
+				return err
+			}
+			l.next, l.unsure = l.next+1, false
 			continue
 		}
 		if err == nil {
 			err = t.learn(ctx, c.terms)
 		}
 		if err != nil {
+			l.unsure = l.unsure || errors.Is(err, ErrUncertain)
 			return err
 		}
 		t.renewed(sent)
-		l.next++
+		l.next, l.unsure = l.next+1, false
 		l.current.Store(t)
 		return nil
 	}
 }
 
-// open makes the local ledger of a tranche.
+// open makes the local ledger of a tranche. One that was refused serves the next try.
 func (l *Lease) open(key string) (*tranche, error) {
+	if l.opened != nil && l.opened.key == key {
+		return l.opened, nil
+	}
 	store := l.req.Local()
 	if store == nil {
 		return nil, invalid("Local", "it made no store")
 	}
-	t := &tranche{lease: l, key: key, inner: store}
+	t := &tranche{lease: l, key: key}
 	cfg := Config{Name: key, Unit: l.central.cfg.Unit, NoLimit: Allow, Patience: l.central.cfg.Patience, Random: l.central.cfg.Random}
 	if tell := l.central.cfg.Observer; tell != nil {
 		cfg.Observer = func(e Event) {
@@ -490,12 +506,13 @@ func (l *Lease) open(key string) (*tranche, error) {
 			}
 		}
 	}
-	local, err := New(&shutter{Store: store, shut: &t.shut}, cfg)
+	local, err := New(store, cfg)
 	if err != nil {
 		return nil, err
 	}
 	local.within = t
 	t.local = local
+	l.opened = t
 	return t, nil
 }
 

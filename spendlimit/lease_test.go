@@ -654,7 +654,10 @@ func TestR81_Close(t *testing.T) {
 	f.wantBalance("acme", "all", "S 10, H 0, A 90, assumed 6")
 	f.wantHold("p1", "lapsed-charged, granted 40, recorded 4, assumed 6")
 	_, err := open.Settle(f.ctx, total("1"))
-	f.wantErr(err, spendlimit.ErrClosed)
+	f.wantErr(err, spendlimit.ErrReleased)
+	f.ok(open.Close(f.ctx))
+	_, err = sent.Settle(f.ctx, total("1"))
+	f.wantErr(err, spendlimit.ErrClosed) // to be said to the ledger
 	_, err = l.Reserve(f.ctx, req("b", "1"))
 	f.wantErr(err, spendlimit.ErrClosed)
 	_, err = l.Sync(f.ctx)

@@ -18,8 +18,7 @@ type tranche struct {
 	lease *Lease
 	key   string
 	local *Ledger
-	inner Store       // of local, also when that is shut
-	shut  atomic.Bool // local answers ErrClosed
+	shut  atomic.Bool // local changes nothing any more
 
 	term   atomic.Pointer[term] // how long it grants; nil: not at all
 	used   atomic.Int64         // granted since the last look
@@ -66,22 +65,11 @@ type order struct {
 	uncertain bool
 }
 
-// shutter is a store that can be shut for some of its users.
-type shutter struct {
-	Store
-	shut *atomic.Bool
-}
-
-func (s *shutter) Step(ctx context.Context, n Need, f func(int64, *Work) error) error {
-	if s.shut.Load() {
-		return ErrClosed
-	}
-	return s.Store.Step(ctx, n, f)
-}
-
 // stop says why the tranche may not grant now (R53, R78, T102).
 func (t *tranche) stop() stop {
 	switch m := t.term.Load(); {
+	case t.shut.Load():
+		return stopAll
 	case m == nil || m.left(t.lease.req.Clock()) <= 0:
 		return stopTime
 	case m.frozen:
@@ -139,7 +127,7 @@ func (t *tranche) take(ctx context.Context, c *tally) (localState, error) {
 	n := Need{Ledger: t.key}
 	c.need(&n)
 	for {
-		err := t.inner.Step(ctx, n, func(now int64, w *Work) error {
+		err := t.local.store.Step(ctx, n, func(now int64, w *Work) error {
 			s := t.local.newStep()
 			s.begin(w, now)
 			err := s.run(c)
