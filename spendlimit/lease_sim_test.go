@@ -365,12 +365,13 @@ func TestT103_TenProcesses(t *testing.T) {
 	for seed, reserves := range map[uint64]int{1: 100_000, 2: 10_000, 3: 10_000, 4: 10_000} {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
+			want := 1 // crashes
 			if testing.Short() || raceDetector {
-				reserves /= 10
+				reserves, want = reserves/10, 0
 			}
 			w := newLeaseWorld(t, seed)
 			w.run(reserves)
-			if w.granted < reserves/10 || w.crashes == 0 {
+			if w.granted < reserves/10 || w.crashes < want {
 				t.Errorf("%d holds granted, %d crashes", w.granted, w.crashes)
 			}
 		})

@@ -197,32 +197,40 @@ func TestT95_LapsedLease(t *testing.T) {
 
 func TestT96_GivenBackIsUnusableUntilKnown(t *testing.T) {
 	t.Parallel()
-	for name, lost := range map[string]fault{"applied": faultAfter, "not applied": faultInside} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newLeased(t)
-			f.limit(forever("100"))
-			l := f.mustLease(f.request("p1", "50"))
-			f.mustLease(f.request("p2", "50")) // so that room is scarce
-			f.store.fail(noFault, lost)
-			_, err := l.Sync(f.ctx)
-			if lost == faultAfter {
-				f.wantErr(err, spendlimit.ErrUncertain)
-				f.wantRefused(l, "a", "1", spendlimit.ReasonLease)
-				f.wantRefused(l, "a", "1", spendlimit.ReasonLease)
-				f.wantBalance("acme", "all", "S 0, H 50, A 50")
-			} else {
-				f.wantErr(err, spendlimit.ErrUnavailable)
-				f.wantBalance("acme", "all", "S 0, H 100, A 0")
-			}
-			f.mustSync(l)
-			h := f.mustHold(l, "a", "1")
-			b := f.balance("acme", "all")
-			if out := b.Held + b.Spent; out > usd("100") || h.Granted != usd("1") {
-				t.Errorf("out %s", dollars(out))
-			}
-		})
+	// start makes room scarce, so that the second step of the lease's Sync gives 50 back.
+	start := func(t *testing.T) (*leased, *spendlimit.Lease) {
+		f := newLeased(t)
+		f.limit(forever("100"))
+		l := f.mustLease(f.request("p1", "50"))
+		f.mustLease(f.request("p2", "50"))
+		return f, l
 	}
+	t.Run("applied", func(t *testing.T) {
+		t.Parallel()
+		f, l := start(t)
+		f.store.fail(noFault, faultAfter)
+		_, err := l.Sync(f.ctx)
+		f.wantErr(err, spendlimit.ErrUncertain)
+		f.wantRefused(l, "a", "1", spendlimit.ReasonLease)
+		f.store.fail(faultBefore) // which says nothing about the first try
+		_, err = l.Sync(f.ctx)
+		f.wantErr(err, spendlimit.ErrUnavailable)
+		f.wantRefused(l, "a", "1", spendlimit.ReasonLease)
+		f.wantBalance("acme", "all", "S 0, H 50, A 50")
+		f.mustSync(l)
+		f.wantBalance("acme", "all", "S 0, H 50, A 50")
+		f.mustHold(l, "a", "1")
+		f.wantBalance("acme", "all", "S 0, H 51, A 49") // of 50, with two leases: no prefetch
+	})
+	t.Run("not applied", func(t *testing.T) {
+		t.Parallel()
+		f, l := start(t)
+		f.store.fail(noFault, faultInside, faultBefore)
+		_, err := l.Sync(f.ctx)
+		f.wantErr(err, spendlimit.ErrUnavailable)
+		f.mustHold(l, "a", "50") // without asking
+		f.wantBalance("acme", "all", "S 0, H 100, A 0")
+	})
 }
 
 func TestT97_CumulativeReports(t *testing.T) {
@@ -351,12 +359,12 @@ func TestT102_Midnight(t *testing.T) {
 	f := newLeased(t)
 	f.limit(daily("10"))
 	f.clock.Set(d2.Add(-time.Minute))
-	l := f.mustLease(f.roomy("p1", "6"))
+	l := f.mustLease(f.request("p1", "6"))
 	before := f.mustHold(l, "before", "4")
 	f.clock.Set(d2.Add(-time.Microsecond))
 	f.mustHold(l, "edge", "1")
 	f.clock.Set(d2)
-	f.wantRefused(l, "after", "1", spendlimit.ReasonLease)
+	f.wantRefused(l, "after", "1", spendlimit.ReasonLease) // though 1 is free
 	if h := f.mustHold(l, "edge", "1"); !h.Replayed {
 		t.Error("the retry of a granted key is another hold")
 	}
@@ -364,11 +372,11 @@ func TestT102_Midnight(t *testing.T) {
 		t.Error(err)
 	}
 	state := f.mustSync(l)
-	if state.Hold != "p1~2" || state.Old != 1 || state.Free != usd("2.5") {
+	if state.Hold != "p1~2" || state.Old != 1 || state.Free != usd("6") {
 		t.Errorf("state %+v", state)
 	}
 	f.wantBalanceAt("acme", "day", noon, "S 3, H 1, A 6")
-	f.wantBalance("acme", "day", "S 0, H 2.5, A 7.5")
+	f.wantBalance("acme", "day", "S 0, H 6, A 4")
 	f.spend(l, "after", "1", "0.5")
 	edge, err := l.Hold(f.ctx, "edge")
 	f.ok(err)
@@ -381,8 +389,8 @@ func TestT102_Midnight(t *testing.T) {
 		t.Errorf("state %+v", state)
 	}
 	f.wantBalanceAt("acme", "day", noon, "S 5, H 0, A 5")
-	f.wantBalance("acme", "day", "S 0.5, H 2, A 7.5")
-	f.wantHold("p1", "settled, granted 2.5, recorded 5")
+	f.wantBalance("acme", "day", "S 0.5, H 0, A 9.5")
+	f.wantHold("p1", "settled, granted 6, recorded 5")
 }
 
 // A top-up that was asked for before midnight and answered after it takes nothing from the new period.
@@ -452,16 +460,17 @@ func TestR78_SendTime(t *testing.T) {
 	delay := func() { f.clock.Advance(20 * time.Second) }
 	led, err := spendlimit.New(&slow{f.store, func() {}, delay}, f.cfg)
 	f.ok(err)
-	l, err := led.Lease(f.ctx, f.request("p1", "40"))
+	l, err := led.Lease(f.ctx, f.roomy("p1", "40"))
 	f.ok(err)
 	f.clock.Advance(275*time.Second - 1)
 	f.mustHold(l, "a", "1")
 	f.clock.Advance(1)
 	f.wantRefused(l, "b", "1", spendlimit.ReasonLease)
-	f.mustSync(l) // in more than one step
-	f.clock.Advance(200 * time.Second)
+	sent := f.clock.Now()
+	f.mustSync(l)
+	f.clock.Set(sent.Add(295*time.Second - 1))
 	f.mustHold(l, "b", "1")
-	f.clock.Advance(95 * time.Second)
+	f.clock.Set(sent.Add(295 * time.Second))
 	f.wantRefused(l, "c", "1", spendlimit.ReasonLease)
 }
 
@@ -902,5 +911,76 @@ func TestLease_BadInput(t *testing.T) {
 	f.wantErr(err, spendlimit.ErrInvalid)
 	if slices.Contains(f.store.accounts(), "") {
 		t.Error("an account without a name was asked for")
+	}
+}
+
+// Whatever step of the ledger fails, in whatever way, calling again leads to the same end (T8, R79).
+func TestR79_EveryFaultHeals(t *testing.T) {
+	t.Parallel()
+	life := func(t *testing.T, plan ...fault) (steps int) {
+		f := newLeased(t)
+		f.limit(daily("10"))
+		f.clock.Set(d2.Add(-time.Minute))
+		f.store.fail(plan...)
+		again := func(try func() error) {
+			t.Helper()
+			var err error
+			for range 3 {
+				if err = try(); err == nil {
+					return
+				}
+			}
+			t.Errorf("%v: %v", plan, err)
+		}
+		var l *spendlimit.Lease
+		again(func() (err error) { l, err = f.Lease(f.ctx, f.request("p1", "4")); return err })
+		if l == nil {
+			return 0
+		}
+		holds := map[string]*spendlimit.Hold{}
+		hold := func(key, amount string) {
+			again(func() (err error) {
+				if holds[key], err = l.Reserve(f.ctx, req(key, amount)); errors.Is(err, spendlimit.ErrDenied) {
+					_, err = l.Sync(f.ctx)
+					err = errors.Join(err, errors.New("denied"))
+				}
+				return err
+			})
+		}
+		sync := func() { again(func() error { _, err := l.Sync(f.ctx); return err }) }
+		settle := func(key, cost string) {
+			t.Helper()
+			_, err := holds[key].Settle(f.ctx, total(cost))
+			f.ok(err)
+		}
+		hold("a", "3")
+		hold("b", "3") // takes more
+		settle("a", "4")
+		sync()
+		hold("c", "1")
+		settle("c", "0")
+		sync()
+		hold("d", "2")
+		f.clock.Set(d2)
+		sync() // and a new hold
+		hold("e", "1")
+		settle("b", "1")
+		settle("d", "2.5")
+		settle("e", "0.5")
+		sync()
+		again(func() error { return l.Close(f.ctx) })
+		f.wantBalanceAt("acme", "day", noon, "S 7.5, H 0, A 2.5")
+		f.wantBalance("acme", "day", "S 0.5, H 0, A 9.5")
+		return f.store.writes()
+	}
+	steps := life(t)
+	if steps < 10 {
+		t.Fatalf("%d steps", steps)
+	}
+	for k := range steps + 5 {
+		for _, kind := range []fault{faultBefore, faultInside, faultAfter} {
+			life(t, append(make([]fault, k), kind)...)
+			life(t, append(make([]fault, k), kind, kind)...)
+		}
 	}
 }

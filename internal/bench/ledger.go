@@ -50,6 +50,27 @@ func (l Ledger) pair(ctx context.Context, r spendlimit.Request) error {
 	return err
 }
 
+// Lease is a Subject whose pairs are on one account, inside a lease.
+type Lease struct{ *spendlimit.Lease }
+
+// NewLease returns a lease of so many holds at once on an account of led, with local holds in stores that local makes.
+func NewLease(ctx context.Context, led Ledger, account string, holds int, local func() spendlimit.Store) (Lease, error) {
+	l, err := led.Lease(ctx, spendlimit.LeaseRequest{
+		Key: "lease", Accounts: []string{account}, Chunk: amount * spendlimit.Amount(holds), TTL: 24 * time.Hour, Local: local,
+	})
+	return Lease{l}, err
+}
+
+// Pair implements Subject.
+func (l Lease) Pair(ctx context.Context, key string, accounts []string) error {
+	h, err := l.Reserve(ctx, spendlimit.Request{Key: key, Accounts: accounts, Amount: amount})
+	if err != nil {
+		return err
+	}
+	_, err = h.Settle(ctx, spendlimit.Total(cost))
+	return err
+}
+
 // Hold makes n open holds on an account.
 func (l Ledger) Hold(ctx context.Context, account string, n int) error {
 	for i := range n {

@@ -39,6 +39,8 @@ func figures() []figure {
 		figure{"X1", library(64, 1), twin(64, 1), 40, 12},
 		figure{"M2", allocations, one, 12, 3},
 		figure{"M3", library(64, 1), library(1, 1), 6, 4},
+		figure{"X10", timed(load(1, 1), lease), library(1, 1), 5, 2},
+		figure{"X10-64", timed(load(64, 1), lease), library(64, 1), 5, 2},
 		figure{"G1", p50(holds(openHolds)), p50(holds(10)), 1.5, 1.1},
 		figure{"G1d", p50(days(pastDays)), p50(days(1)), 1.5, 1.1},
 		figure{"X11", p50(journal(entries)), p50(journal(1000)), 1.5, 1.1},
@@ -96,6 +98,15 @@ func one(context.Context, int) (trial, error) {
 // fresh returns a ledger on an empty store, with n limits on each account.
 func fresh(ctx context.Context, clock func() time.Time, accounts, n int) (bench.Ledger, error) {
 	return bench.NewLedger(ctx, memory.New(&memory.Options{Clock: clock}).Spend(), bench.Accounts(accounts), n)
+}
+
+// lease makes pairs inside a lease of 10,000 holds.
+func lease(ctx context.Context) (bench.Subject, error) {
+	led, err := fresh(ctx, nil, 1, 1)
+	if err != nil {
+		return nil, err
+	}
+	return bench.NewLease(ctx, led, bench.Accounts(1)[0], 10_000, func() spendlimit.Store { return memory.New(nil).Spend() })
 }
 
 // ask makes a Reserve alone.
