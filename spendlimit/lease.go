@@ -390,8 +390,8 @@ func (l *Lease) worn(ctx context.Context) bool {
 
 // Close ends the lease: it grants nothing more, and its hold on the ledger is settled with what its holds have cost. Live
 // local holds are closed, as [Hold.Close] does: open ones are released; dispatched ones count as spent at what they held,
-// and so does cost that nobody knows, until the hold on the ledger is settled with the true cost. Later calls on local holds
-// are ErrClosed. It runs on when ctx ends, for at most 5 s; after an error call again.
+// and so does cost that nobody knows, until the hold on the ledger is settled with the true cost. Later calls that would
+// change a local hold are ErrClosed. It runs on when ctx ends, for at most 5 s; after an error call again.
 func (l *Lease) Close(ctx context.Context) error {
 	if ctx == nil {
 		return wrap("close", invalid("ctx", "nil"))
@@ -407,14 +407,16 @@ func (l *Lease) Close(ctx context.Context) error {
 	case l.low <- struct{}{}: // Run is to see it
 	default:
 	}
-	var errs []error
-	if l.unsure {
-		if err := l.take(ctx); undecided(err) { // else what it may have taken would be charged
-			errs = append(errs, err)
-		}
-	}
 	if t := l.current.Load(); t != nil {
 		l.retire(t)
+	}
+	var errs []error
+	if l.unsure { // what it may have taken would be charged
+		if err := l.take(ctx); err == nil {
+			l.retire(l.current.Load())
+		} else if undecided(err) {
+			errs = append(errs, err)
+		}
 	}
 	for _, t := range *l.old.Load() {
 		errs = append(errs, l.end(ctx, t))
@@ -474,11 +476,12 @@ func (l *Lease) take(ctx context.Context) error {
 			l.next, l.unsure = l.next+1, false
 			continue
 		}
-		if err == nil {
-			err = t.learn(ctx, c.terms)
-		}
 		if err != nil {
 			l.unsure = l.unsure || errors.Is(err, ErrUncertain)
+			return err
+		}
+		if err := t.learn(ctx, c.terms); err != nil {
+			l.unsure = true
 			return err
 		}
 		t.renewed(sent)

@@ -676,6 +676,52 @@ func TestR81_Close(t *testing.T) {
 	f.wantBalance("acme", "all", "S 9, H 0, A 91")
 }
 
+// A hold that was taken without an answer, and never used, is not charged: neither when it has lapsed before the lease can
+// ask again, nor when the lease is closed.
+func TestR81_TakenWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(f *leased, l *spendlimit.Lease){
+		"lapsed": func(f *leased, l *spendlimit.Lease) {
+			f.clock.Advance(301 * time.Second)
+			f.wantBalance("acme", "day", "S 6, H 0, A 4, assumed 6")
+			if state := f.mustSync(l); state.Hold != "p1~3" {
+				f.Errorf("state %+v", state)
+			}
+			f.wantBalance("acme", "day", "S 0, H 6, A 4")
+			f.ok(l.Close(f.ctx))
+		},
+		"closed": func(f *leased, l *spendlimit.Lease) { f.ok(l.Close(f.ctx)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newLeased(t)
+			f.limit(daily("10"))
+			f.clock.Set(d2.Add(-time.Minute))
+			l := f.mustLease(f.request("p1", "6"))
+			f.clock.Set(d2)
+			f.store.fail(noFault, faultAfter)
+			_, err := l.Sync(f.ctx)
+			f.wantErr(err, spendlimit.ErrUncertain)
+			f.wantBalance("acme", "day", "S 0, H 6, A 4")
+			end(f, l)
+			f.wantBalance("acme", "day", "S 0, H 0, A 10")
+			f.wantBalanceAt("acme", "day", noon, "S 0, H 0, A 10")
+		})
+	}
+	t.Run("first", func(t *testing.T) {
+		t.Parallel()
+		f := newLeased(t)
+		f.limit(daily("10"))
+		f.store.fail(faultAfter)
+		_, err := f.Lease(f.ctx, f.request("p1", "6"))
+		f.wantErr(err, spendlimit.ErrUncertain)
+		f.clock.Advance(301 * time.Second)
+		f.mustLease(f.request("p1", "6"))
+		f.wantBalance("acme", "day", "S 0, H 6, A 4")
+		f.wantHold("p1~2", "dispatched, granted 6, own 6")
+	})
+}
+
 // Two processes never share a lease by using one key; one process may ask again after an uncertain answer.
 func TestR77_KeyOfALease(t *testing.T) {
 	t.Parallel()
