@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 
@@ -55,35 +54,32 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	if db == nil {
 		return fmt.Errorf("%w: no database", spendlimit.ErrInvalid)
 	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return unavailable(err)
-	}
-	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.ExecContext(ctx, createMigrations); err != nil {
-		return unavailable(err)
-	}
-	// Not a reader that wants to write later: two of those would refuse each other.
-	if _, err := tx.ExecContext(ctx, "DELETE FROM stint_migration WHERE 0"); err != nil {
-		return unavailable(err)
-	}
-	have, err := applied(ctx, tx)
-	if err != nil {
-		return err
-	}
-	for i, m := range migrations()[have:] {
-		if _, err := tx.ExecContext(ctx, m.text); err != nil {
-			return unavailable(fmt.Errorf("%s: %w", m.name, err))
+	d := &DB{db: db, writing: make(chan struct{}, 1)}
+	return d.write(ctx, func(c *conn) error {
+		// The second writes nothing, but makes sure that this is a writer from now on.
+		for _, text := range []string{createMigrations, "DELETE FROM stint_migration WHERE 0"} {
+			if _, err := c.tx.ExecContext(c.ctx, text); err != nil {
+				return d.failed(err)
+			}
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO stint_migration VALUES (?, ?, ?)", have+i+1, m.name, m.checksum)
+		have, err := applied(c.ctx, c.tx)
 		if err != nil {
-			return unavailable(err)
+			return d.failed(err)
 		}
-	}
-	if err := tx.Commit(); err != nil {
-		return errors.Join(spendlimit.ErrUncertain, err)
-	}
-	return nil
+		for i, m := range migrations()[have:] {
+			if err := ctx.Err(); err != nil {
+				return unavailable(err)
+			}
+			_, err := c.tx.ExecContext(c.ctx, m.text)
+			if err == nil {
+				_, err = c.tx.ExecContext(c.ctx, "INSERT INTO stint_migration VALUES (?, ?, ?)", have+i+1, m.name, m.checksum)
+			}
+			if err != nil {
+				return d.failed(fmt.Errorf("%s: %w", m.name, err))
+			}
+		}
+		return nil
+	})
 }
 
 // querier is a *sql.DB or a *sql.Tx.
@@ -95,7 +91,7 @@ type querier interface {
 func applied(ctx context.Context, q querier) (int, error) {
 	rows, err := q.QueryContext(ctx, "SELECT version, name, checksum FROM stint_migration ORDER BY version")
 	if err != nil {
-		return 0, unavailable(err)
+		return 0, err
 	}
 	defer rows.Close()
 	ours, have := migrations(), 0
@@ -103,7 +99,7 @@ func applied(ctx context.Context, q querier) (int, error) {
 		var version int
 		var m migration
 		if err := rows.Scan(&version, &m.name, &m.checksum); err != nil {
-			return 0, unavailable(err)
+			return 0, err
 		}
 		have++
 		if version != have || have <= len(ours) && (m.name != ours[have-1].name || m.checksum != ours[have-1].checksum) {
@@ -111,7 +107,7 @@ func applied(ctx context.Context, q querier) (int, error) {
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return 0, unavailable(err)
+		return 0, err
 	}
 	if have > len(ours) {
 		return 0, &spendlimit.SchemaError{Have: have, Want: len(ours)}
@@ -119,12 +115,12 @@ func applied(ctx context.Context, q querier) (int, error) {
 	return have, nil
 }
 
-// check finds out whether the tables are those of this release.
-func check(ctx context.Context, db *sql.DB) error {
+// checkSchema finds out whether the tables are those of this release.
+func checkSchema(ctx context.Context, db *sql.DB) error {
 	var there int
 	err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'stint_migration'").Scan(&there)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
 	have := 0
 	if there > 0 {

@@ -11,21 +11,29 @@ import (
 // Spend returns the DB's store for spendlimit.
 func (d *DB) Spend() spendlimit.Store { return spendStore{d} }
 
-type spendStore struct{ d *DB }
+// spendStore is a store in a DB or in a Tx.
+type spendStore struct {
+	in interface {
+		// read runs f in a transaction that sees one state of the data; write runs f as the one writer, and keeps what it
+		// wrote unless it fails.
+		read(ctx context.Context, f func(*conn) error) error
+		write(ctx context.Context, f func(*conn) error) error
+	}
+}
 
 // Step implements spendlimit.Store. The file has one writer, so the accounts of a step are locked from its beginning.
 func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, *spendlimit.Work) error) error {
 	if n.ReadOnly {
-		return st.d.read(ctx, func(c *conn) error {
-			s, err := st.load(ctx, c, &n)
+		return st.in.read(ctx, func(c *conn) error {
+			s, err := c.loadSpend(ctx, &n)
 			if err == nil {
 				err = f(s.Now, s.Work)
 			}
 			return err
 		})
 	}
-	return st.d.write(ctx, func(c *conn) error {
-		s, err := st.load(ctx, c, &n)
+	return st.in.write(ctx, func(c *conn) error {
+		s, err := c.loadSpend(ctx, &n)
 		if err == nil {
 			err = f(s.Now, s.Work)
 		}
@@ -40,15 +48,15 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 	})
 }
 
-func (st spendStore) load(ctx context.Context, c *conn, n *spendlimit.Need) (*spendsql.Step, error) {
+func (c *conn) loadSpend(ctx context.Context, n *spendlimit.Need) (*spendsql.Step, error) {
 	var more []int64
 	for {
-		s, err := spendsql.Begin(ctx, c, st.d.queries, n, more)
+		s, err := spendsql.Begin(ctx, c, c.queries, n, more)
 		if err == nil {
-			err = s.Load(st.d.clock().UnixMicro())
+			err = s.Load(c.d.clock().UnixMicro())
 		}
 		if !errors.Is(err, spendsql.ErrGrew) {
-			return s, unavailable(err)
+			return s, c.d.failed(err)
 		}
 		more = s.Grown() // each time more, and no more than there are
 	}
@@ -56,9 +64,9 @@ func (st spendStore) load(ctx context.Context, c *conn, n *spendlimit.Need) (*sp
 
 // Read implements spendlimit.Store.
 func (st spendStore) Read(ctx context.Context, q spendlimit.Query) (page spendlimit.Page, err error) {
-	err = st.d.read(ctx, func(c *conn) error {
-		page, err = spendsql.Read(ctx, c, st.d.queries, q, st.d.clock().UnixMicro())
-		return unavailable(err)
+	err = st.in.read(ctx, func(c *conn) error {
+		page, err = spendsql.Read(ctx, c, c.queries, q, c.d.clock().UnixMicro())
+		return c.d.failed(err)
 	})
 	if err != nil {
 		return spendlimit.Page{}, err

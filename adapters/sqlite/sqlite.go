@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -30,27 +29,58 @@ type DB struct {
 	queries  *spendsql.Queries
 }
 
-// New returns a DB on db, which should be opened with write-ahead logging, synchronous=FULL and a busy timeout of some
-// seconds (package embedded does). It checks the schema: a database that was not migrated is ErrSchema.
+// New returns a DB on db, which must be opened with write-ahead logging, and should be with synchronous=FULL (less may lose
+// the last commits when the power fails), foreign keys on, and transactions that begin IMMEDIATE; package embedded does all
+// that. How long to wait for other processes is up to the context of each call, with or without a busy timeout.
+//
+// It checks the schema: a database that was not migrated, by this release, is ErrSchema.
 func New(ctx context.Context, db *sql.DB, o *Options) (*DB, error) {
-	if db == nil {
-		return nil, fmt.Errorf("sqlite: new: %w: no database", spendlimit.ErrInvalid)
+	d, err := open(ctx, db, o)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: new: %w", err)
 	}
-	d := &DB{db: db, clock: time.Now, writing: make(chan struct{}, 1), prepared: map[string]*sql.Stmt{}, queries: spendsql.NewQueries(&dialect)}
+	return d, nil
+}
+
+func open(ctx context.Context, db *sql.DB, o *Options) (*DB, error) {
+	if db == nil {
+		return nil, fmt.Errorf("%w: no database", spendlimit.ErrInvalid)
+	}
+	d := &DB{db: db, clock: time.Now, writing: make(chan struct{}, 1), queries: spendsql.NewQueries(&dialect)}
 	if o != nil && o.Clock != nil {
 		d.clock = o.Clock
 	}
-	if err := check(ctx, db); err != nil {
-		return nil, fmt.Errorf("sqlite: new: %w", err)
+	if err := patiently(ctx, func() error { return d.failed(d.check(ctx)) }); err != nil {
+		return nil, err
 	}
+	d.prepared = map[string]*sql.Stmt{}
 	for _, text := range texts(d.queries) {
-		st, err := db.PrepareContext(ctx, text)
+		err := patiently(ctx, func() (err error) {
+			d.prepared[text], err = db.PrepareContext(ctx, text)
+			return d.failed(err)
+		})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("sqlite: new: %w", unavailable(err)), d.Close())
+			delete(d.prepared, text)
+			_ = d.Close()
+			return nil, err
 		}
-		d.prepared[text] = st
 	}
 	return d, nil
+}
+
+// check looks at the settings that nothing works without, and at the schema.
+func (d *DB) check(ctx context.Context) error {
+	var mode string
+	if err := d.db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
+		return err
+	}
+	switch {
+	case mode == "wal", mode == "memory" && d.db.Stats().MaxOpenConnections == 1:
+		return checkSchema(ctx, d.db)
+	case mode == "memory":
+		return fmt.Errorf("%w: each connection has a database of its own in memory: call SetMaxOpenConns(1), or use a file", spendlimit.ErrInvalid)
+	}
+	return fmt.Errorf("%w: journal_mode is %q: open the file with _pragma=journal_mode(wal)", spendlimit.ErrInvalid, mode)
 }
 
 // Close makes every later call fail with ErrClosed. It leaves the *sql.DB open: that is the caller's.
@@ -63,129 +93,4 @@ func (d *DB) Close() error {
 		errs = append(errs, st.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// read runs f in a transaction that sees one state of the data and changes nothing.
-func (d *DB) read(ctx context.Context, f func(*conn) error) error {
-	c, err := d.begin(ctx, true)
-	if err != nil {
-		return err
-	}
-	defer c.end()
-	return f(c)
-}
-
-// write runs f in a transaction of the one writer, and commits unless f fails.
-func (d *DB) write(ctx context.Context, f func(*conn) error) error {
-	select {
-	case d.writing <- struct{}{}:
-		defer func() { <-d.writing }()
-	case <-ctx.Done():
-		return unavailable(ctx.Err())
-	}
-	c, err := d.begin(ctx, false)
-	if err != nil {
-		return err
-	}
-	defer c.end()
-	if err := f(c); err != nil {
-		return err
-	}
-	return c.commit()
-}
-
-// conn is a connection in a transaction.
-type conn struct {
-	d    *DB
-	conn *sql.Conn
-	tx   *sql.Tx
-}
-
-func (d *DB) begin(ctx context.Context, reading bool) (*conn, error) {
-	if d.closed.Load() {
-		return nil, spendlimit.ErrClosed
-	}
-	one, err := d.db.Conn(ctx)
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	c := &conn{d: d, conn: one}
-	// Without ctx, whose end would roll back behind our back; the statements have it.
-	c.tx, err = one.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: reading})
-	if err == nil && !reading {
-		err = c.Run(ctx, spendsql.Stmt{SQL: reserveWriter})
-	}
-	if err != nil {
-		c.end()
-		return nil, unavailable(err)
-	}
-	return c, nil
-}
-
-// end gives the connection back; what was not committed is rolled back.
-func (c *conn) end() {
-	if c.tx != nil {
-		if err := c.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
-			_ = c.conn.Raw(func(any) error { return driver.ErrBadConn }) // nobody shall get it inside a transaction
-		}
-	}
-	_ = c.conn.Close()
-}
-
-// commit does not say that nothing was applied unless that is sure.
-func (c *conn) commit() error {
-	if err := c.tx.Commit(); err != nil {
-		return errors.Join(spendlimit.ErrUncertain, err)
-	}
-	return nil
-}
-
-// Run implements spendsql.Conn.
-func (c *conn) Run(ctx context.Context, list ...spendsql.Stmt) error {
-	for _, st := range list {
-		if err := c.run(ctx, st); err != nil {
-			return unavailable(err)
-		}
-	}
-	return nil
-}
-
-func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
-	prepared := c.tx.StmtContext(ctx, c.d.prepared[st.SQL])
-	if st.Each == nil {
-		_, err := prepared.ExecContext(ctx, st.Args...)
-		return err
-	}
-	rows, err := prepared.QueryContext(ctx, st.Args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := st.Each(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
-}
-
-// NewIDs implements spendsql.Conn: there is one writer, so the next ids are those above the last.
-func (c *conn) NewIDs(ctx context.Context, t *spendsql.Table, n int) ([]int64, error) {
-	var last int64
-	err := c.Run(ctx, spendsql.Stmt{SQL: lastIDs[t], Each: func(r spendsql.Row) error { return r.Scan(&last) }})
-	ids := make([]int64, n)
-	for i := range ids {
-		ids[i] = last + 1 + int64(i)
-	}
-	return ids, err
-}
-
-// unavailable says of a failure that nothing was applied.
-func unavailable(err error) error {
-	for _, known := range []error{nil, spendlimit.ErrUnavailable, spendlimit.ErrUncertain, spendlimit.ErrClosed, spendlimit.ErrInvalid, spendlimit.ErrSchema} {
-		if errors.Is(err, known) {
-			return err
-		}
-	}
-	return errors.Join(spendlimit.ErrUnavailable, err)
 }

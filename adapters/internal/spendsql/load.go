@@ -77,13 +77,15 @@ type ledgerRec struct {
 
 // findLedger knows ledgers that were read before: their rows never change.
 func (s *Step) findLedger() (l ledgerRec, err error) {
-	if known, ok := s.q.known.Load(s.need.Ledger); ok {
-		return known.(ledgerRec), nil
+	if s.q.known != nil {
+		if known, ok := s.q.known.Load(s.need.Ledger); ok {
+			return known.(ledgerRec), nil
+		}
 	}
 	err = s.run(s.stmt(s.q.ledger, func(r Row) error {
 		return r.Scan(&l.id, &l.row.Name, &l.row.Unit.Code, &l.row.Unit.Scale)
 	}, s.need.Ledger))
-	if err == nil && l.id != 0 {
+	if err == nil && l.id != 0 && s.q.known != nil {
 		s.q.known.Store(s.need.Ledger, l)
 	}
 	return l, err

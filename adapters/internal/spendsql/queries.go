@@ -5,7 +5,7 @@ import "sync"
 // Queries are the statements for one database, made once, and what is known of it.
 type Queries struct {
 	d     *Dialect
-	known sync.Map // name of a ledger → ledgerRec
+	known *sync.Map // name of a ledger → ledgerRec; nil: nothing is kept
 
 	ledger, accounts, ownersByKey, ownersBelow, ownersLive     string
 	accountsByID, accountsSeen, accountsMissing                string
@@ -27,6 +27,7 @@ func NewQueries(d *Dialect) *Queries {
 	entry := "SELECT " + entries.list("e") + " FROM {entry} e WHERE e.account_id = $1 AND "
 	q := &Queries{
 		d:      d,
+		known:  new(sync.Map),
 		ledger: "SELECT " + ledgers.list("l") + " FROM {ledger} l WHERE l.name = $1",
 		// Whatever the accounts are found by, they are locked in the order of their names.
 		accounts:        byName + " @lock",
@@ -118,6 +119,13 @@ func (q *Queries) all() []*string {
 		&q.oldest, &q.postings, &q.moves, &q.ends, &q.dropEntries, &q.dropPostings, &q.dropLines, &q.dropOwners, &q.dropUsages, &q.dropHolds,
 		&q.listHolds, &q.listHoldsOn, &q.listDue, &q.listEntries,
 	}
+}
+
+// Forgetful returns the same statements for a transaction that may see rows which nobody else will ever see.
+func (q *Queries) Forgetful() *Queries {
+	c := *q
+	c.known = nil
+	return &c
 }
 
 // Texts lists the statements, for a database that prepares them.

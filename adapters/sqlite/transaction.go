@@ -1,0 +1,206 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/spendlimit"
+)
+
+// read runs f in a transaction that sees one state of the data and changes nothing.
+func (d *DB) read(ctx context.Context, f func(*conn) error) error {
+	return patiently(ctx, func() error { return d.attempt(ctx, true, f) })
+}
+
+// write runs f in a transaction of the one writer, and commits unless f fails. f may run again.
+func (d *DB) write(ctx context.Context, f func(*conn) error) error {
+	select {
+	case d.writing <- struct{}{}:
+		defer func() { <-d.writing }()
+	case <-ctx.Done():
+		return unavailable(ctx.Err())
+	}
+	return patiently(ctx, func() error { return d.attempt(ctx, false, f) })
+}
+
+// How long to wait before what was busy is tried again: at first, and at most.
+const (
+	firstPause = time.Millisecond
+	lastPause  = 25 * time.Millisecond
+)
+
+// patiently tries again what was busy, until ctx ends. How long SQLite itself waits depends on the connection.
+func patiently(ctx context.Context, try func() error) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := try()
+		var busy *busyError
+		if !errors.As(err, &busy) {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return unavailable(fmt.Errorf("%w: %w", ctx.Err(), busy.error))
+		}
+	}
+}
+
+func (d *DB) attempt(ctx context.Context, reading bool, f func(*conn) error) error {
+	c, err := d.begin(ctx, reading)
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	if err := f(c); err != nil || reading {
+		return err
+	}
+	return c.commit()
+}
+
+// conn is a connection in a transaction.
+type conn struct {
+	d       *DB
+	queries *spendsql.Queries
+	conn    *sql.Conn
+	tx      *sql.Tx
+	reading bool
+	doubt   bool // the connection may be inside a transaction
+	// ctx has the caller's values, and does not end: a statement that is interrupted ends its transaction, and the next one
+	// would be in none. What ends is looked at between statements and rows, which are short.
+	ctx  context.Context
+	stop context.CancelFunc
+}
+
+func (d *DB) begin(ctx context.Context, reading bool) (*conn, error) {
+	if d.closed.Load() {
+		return nil, spendlimit.ErrClosed
+	}
+	one, err := d.db.Conn(ctx)
+	if err != nil {
+		return nil, d.failed(err)
+	}
+	c := &conn{d: d, queries: d.queries, conn: one, reading: reading, ctx: context.WithoutCancel(ctx), stop: func() {}}
+	if err = c.begin(ctx); err == nil && !reading && d.prepared != nil {
+		_, err = c.tx.StmtContext(ctx, d.prepared[reserveWriter]).ExecContext(ctx)
+	}
+	if err != nil {
+		c.end()
+		return nil, d.failed(errors.Join(err, ctx.Err()))
+	}
+	return c, nil
+}
+
+// begin begins the transaction. The end of ctx ends the wait for it, but never the transaction: that would be behind our back.
+func (c *conn) begin(ctx context.Context) (err error) {
+	if c.reading { // which waits for nothing
+		c.tx, err = c.conn.BeginTx(c.ctx, &sql.TxOptions{ReadOnly: true})
+		c.doubt = err != nil
+		return err
+	}
+	begun, stop := context.WithCancel(c.ctx)
+	c.stop = stop
+	late := context.AfterFunc(ctx, stop)
+	c.tx, err = c.conn.BeginTx(begun, nil)
+	if !late() {
+		c.doubt = true
+		err = errors.Join(ctx.Err(), err)
+	}
+	c.doubt = c.doubt || err != nil
+	return err
+}
+
+// end gives the connection back. What was not committed is rolled back, and nobody else gets a connection that may still be
+// inside a transaction.
+func (c *conn) end() {
+	if c.tx != nil {
+		if err := c.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+			c.doubt = true
+		}
+	}
+	if c.doubt && !c.idle() {
+		_ = c.conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	c.stop()
+	_ = c.conn.Close()
+}
+
+// idle tells whether the connection is surely outside of any transaction. SQLite may have rolled back itself.
+func (c *conn) idle() bool {
+	if c.reading {
+		return false // a driver may have set it to read only for the time being
+	}
+	for _, text := range []string{"BEGIN", "ROLLBACK"} { // which is an error inside of one
+		if _, err := c.conn.ExecContext(c.ctx, text); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// commit does not say that nothing was applied unless that is sure. The first three codes leave the transaction open, and the
+// driver rolls it back; after the fourth the last page of the transaction was not written, which makes it void.
+func (c *conn) commit() error {
+	err := c.tx.Commit()
+	if err == nil {
+		return nil
+	}
+	c.doubt = true
+	switch codeOf(err) {
+	case codeBusy, codeLocked, codeConflict, codeFull:
+		return c.d.failed(err)
+	}
+	return fmt.Errorf("%w: %w", spendlimit.ErrUncertain, err)
+}
+
+// Run implements spendsql.Conn.
+func (c *conn) Run(ctx context.Context, list ...spendsql.Stmt) error {
+	for _, st := range list {
+		if err := c.run(ctx, st); err != nil {
+			return c.d.failed(err)
+		}
+	}
+	return nil
+}
+
+func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	prepared := c.tx.StmtContext(c.ctx, c.d.prepared[st.SQL])
+	if st.Each == nil {
+		_, err := prepared.ExecContext(c.ctx, st.Args...)
+		return err
+	}
+	rows, err := prepared.QueryContext(c.ctx, st.Args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := st.Each(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// NewIDs implements spendsql.Conn: there is one writer, so the next ids are those above the last.
+func (c *conn) NewIDs(ctx context.Context, t *spendsql.Table, n int) ([]int64, error) {
+	var last int64
+	err := c.Run(ctx, spendsql.Stmt{SQL: lastIDs[t], Each: func(r spendsql.Row) error { return r.Scan(&last) }})
+	ids := make([]int64, n)
+	for i := range ids {
+		ids[i] = last + 1 + int64(i)
+	}
+	return ids, err
+}
