@@ -3,14 +3,16 @@ package embedded
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
-
-	"database/sql"
+	"strings"
+	"syscall"
 
 	"github.com/ncruces/go-sqlite3/driver"
 
@@ -24,50 +26,94 @@ type DB struct {
 	sql *sql.DB
 }
 
-// Open opens the file at path, and makes it if there is none: readable by its owner alone, with write-ahead logging,
-// every commit on the disk before it is acknowledged (synchronous=FULL), and up to 10 s of patience with other processes.
-// It brings the tables up to date ([sqlite.Migrate]).
+// Open opens the file at path, and makes it if there is none: readable by its owner alone, as are the files that SQLite
+// makes beside it. A file that is there keeps its mode. Each connection has write-ahead logging, every commit on the disk
+// before it is acknowledged (synchronous=FULL), foreign keys, transactions that begin IMMEDIATE, and up to 10 s of patience
+// with other processes. Open brings the tables up to date ([sqlite.Migrate]).
+//
+// The path is one of the operating system's, absolute or relative to the working directory; no character in it means
+// anything to SQLite. A database in memory (":memory:", "") is ErrInvalid: nothing would be left of it. The file must be on
+// a disk of this machine: locks of network file systems are not reliable.
+//
+// Errors are ErrInvalid for what can't be a path of a file, ErrSchema for the tables of a newer or altered release, and
+// else ErrUnavailable.
 func Open(ctx context.Context, path string, o *sqlite.Options) (*DB, error) {
 	db, err := open(ctx, path, o)
 	if err != nil {
-		return nil, fmt.Errorf("embedded: open %s: %w", path, err)
+		return nil, fmt.Errorf("embedded: open %q: %w", path, err)
 	}
 	return db, nil
 }
 
 func open(ctx context.Context, path string, o *sqlite.Options) (*DB, error) {
-	path, err := filepath.Abs(path)
+	path, err := create(path)
 	if err != nil {
-		return nil, errors.Join(spendlimit.ErrUnavailable, err)
+		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite gives its other files the mode of this one
+	pool, err := driver.Open(source(filepath.ToSlash(path)))
 	if err != nil {
-		return nil, errors.Join(spendlimit.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", spendlimit.ErrUnavailable, err)
 	}
-	if err := f.Close(); err != nil {
-		return nil, errors.Join(spendlimit.ErrUnavailable, err)
-	}
-	pool, err := driver.Open(source(path))
-	if err != nil {
-		return nil, errors.Join(spendlimit.ErrUnavailable, err)
-	}
-	pool.SetMaxOpenConns(max(4, runtime.NumCPU()))
+	conns := max(4, runtime.NumCPU())
+	pool.SetMaxOpenConns(conns)
+	pool.SetMaxIdleConns(conns) // a new one has to prepare every statement anew
 	if err := sqlite.Migrate(ctx, pool); err != nil {
-		return nil, errors.Join(err, pool.Close())
+		_ = pool.Close()
+		return nil, err
 	}
 	db, err := sqlite.New(ctx, pool, o)
 	if err != nil {
-		return nil, errors.Join(err, pool.Close())
+		_ = pool.Close()
+		return nil, err
 	}
 	return &DB{db, pool}, nil
 }
 
+// create makes sure that the file is there, with a mode that SQLite gives to its other files too. It returns its absolute path.
+func create(path string) (string, error) {
+	switch {
+	case path == "" || strings.HasPrefix(path, ":memory:"):
+		return "", fmt.Errorf("%w: a database in memory would be lost: name a file", spendlimit.ErrInvalid)
+	case strings.HasPrefix(path, "file:"):
+		return "", fmt.Errorf("%w: give the path alone, without file: and parameters", spendlimit.ErrInvalid)
+	case strings.ContainsRune(path, 0):
+		return "", fmt.Errorf("%w: a path has no zero byte", spendlimit.ErrInvalid)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", spendlimit.ErrUnavailable, err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	switch {
+	case err == nil:
+		return path, nil
+	case errors.Is(err, syscall.EISDIR) || isDirectory(path):
+		return "", fmt.Errorf("%w: this is a directory: name a file in it", spendlimit.ErrInvalid)
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("%w: make the directory first: %w", spendlimit.ErrUnavailable, err)
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("%w: give this process the right to write the file and its directory: %w", spendlimit.ErrUnavailable, err)
+	}
+	return "", fmt.Errorf("%w: %w", spendlimit.ErrUnavailable, err)
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// source is the name of a file, which has slashes, for the driver. One that begins with a drive letter stays as it is.
 func source(path string) string {
-	u := url.URL{Scheme: "file", Path: filepath.ToSlash(path)}
-	u.RawQuery = url.Values{"_pragma": {
-		"busy_timeout(10000)", "journal_mode(wal)", "synchronous(full)", "foreign_keys(on)", "trusted_schema(off)",
-	}}.Encode()
-	return u.String()
+	if strings.HasPrefix(path, "//") {
+		path = "//" + path // else the first part of the path is taken for a host
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + url.Values{
+		"_txlock": {"immediate"},
+		"_pragma": {"busy_timeout(10000)", "journal_mode(wal)", "synchronous(full)", "foreign_keys(on)", "trusted_schema(off)"},
+	}.Encode()
 }
 
 // SQL returns the connections, for the caller's own tables in the same file.
