@@ -4,8 +4,10 @@ package embedded
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -50,10 +52,11 @@ func open(ctx context.Context, path string, o *sqlite.Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool, err := driver.Open(source(filepath.ToSlash(path)))
+	connector, err := new(driver.SQLite).OpenConnector(source(filepath.ToSlash(path)))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", spendlimit.ErrUnavailable, err)
 	}
+	pool := sql.OpenDB(private{connector, path})
 	conns := max(4, runtime.NumCPU())
 	pool.SetMaxOpenConns(conns)
 	pool.SetMaxIdleConns(conns) // a new one has to prepare every statement anew
@@ -69,7 +72,7 @@ func open(ctx context.Context, path string, o *sqlite.Options) (*DB, error) {
 	return &DB{db, pool}, nil
 }
 
-// create makes sure that the file is there, with a mode that SQLite gives to its other files too. It returns its absolute path.
+// create makes sure that the file is there, and a database or empty. It returns its absolute path.
 func create(path string) (string, error) {
 	switch {
 	case path == "" || strings.HasPrefix(path, ":memory:"):
@@ -84,12 +87,10 @@ func create(path string) (string, error) {
 		return "", fmt.Errorf("%w: %w", spendlimit.ErrUnavailable, err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err == nil {
-		err = f.Close()
-	}
 	switch {
 	case err == nil:
-		return path, nil
+		defer f.Close()
+		return path, isDatabase(f)
 	case errors.Is(err, syscall.EISDIR) || isDirectory(path):
 		return "", fmt.Errorf("%w: this is a directory: name a file in it", spendlimit.ErrInvalid)
 	case errors.Is(err, fs.ErrNotExist):
@@ -105,15 +106,58 @@ func isDirectory(path string) bool {
 	return err == nil && info.IsDir()
 }
 
+const header = "SQLite format 3\x00"
+
+func isDatabase(f *os.File) error {
+	start := make([]byte, len(header))
+	n, err := io.ReadFull(f, start)
+	switch {
+	case n == 0 && errors.Is(err, io.EOF):
+		return nil
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w: %w", spendlimit.ErrUnavailable, err)
+	case string(start) != header:
+		return fmt.Errorf("%w: the file is not a SQLite database: name another", spendlimit.ErrUnavailable)
+	}
+	return nil
+}
+
+// private gives the file that connections share their memory in the mode of the database. The driver leaves that to the umask,
+// and the file goes with the last connection.
+type private struct {
+	sqldriver.Connector
+	path string
+}
+
+// Connect implements driver.Connector.
+func (p private) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	info, err := os.Stat(p.path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(p.path+"-shm", os.O_RDWR|os.O_CREATE|os.O_EXCL, info.Mode().Perm())
+	if err == nil {
+		err = errors.Join(f.Chmod(info.Mode().Perm()), f.Close())
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return p.Connector.Connect(ctx)
+}
+
 // source is the name of a file, which has slashes, for the driver. One that begins with a drive letter stays as it is.
 func source(path string) string {
+	escaped := path
 	if strings.HasPrefix(path, "//") {
-		path = "//" + path // else the first part of the path is taken for a host
+		escaped = "//" + path // else the first part of the path is taken for a host
 	}
-	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + url.Values{
+	parameters := url.Values{
+		"modeof":  {path}, // of the write-ahead log too
 		"_txlock": {"immediate"},
 		"_pragma": {"busy_timeout(10000)", "journal_mode(wal)", "synchronous(full)", "foreign_keys(on)", "trusted_schema(off)"},
-	}.Encode()
+	}
+	// SQLite knows no plus sign for a space.
+	return "file:" + (&url.URL{Path: escaped}).EscapedPath() + "?" + strings.ReplaceAll(parameters.Encode(), "+", "%20")
 }
 
 // SQL returns the connections, for the caller's own tables in the same file.

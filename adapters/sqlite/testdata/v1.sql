@@ -1,0 +1,205 @@
+CREATE TABLE stint_migration (
+	version INTEGER PRIMARY KEY,
+	name TEXT NOT NULL,
+	checksum TEXT NOT NULL
+) STRICT;
+CREATE TABLE stint_ledger (
+	id INTEGER PRIMARY KEY,
+	name TEXT NOT NULL UNIQUE,
+	unit TEXT NOT NULL,
+	scale INTEGER NOT NULL CHECK (scale BETWEEN 0 AND 12)
+) STRICT;
+CREATE TABLE stint_account (
+	id INTEGER PRIMARY KEY,
+	ledger_id INTEGER NOT NULL REFERENCES stint_ledger,
+	name TEXT NOT NULL,
+	seq INTEGER NOT NULL CHECK (seq >= 0), -- of its last entry
+	last_us INTEGER NOT NULL,
+	pruned INTEGER NOT NULL CHECK (pruned BETWEEN 0 AND seq),
+	UNIQUE (ledger_id, name)
+) STRICT;
+CREATE TABLE stint_limit (
+	id INTEGER PRIMARY KEY,
+	account_id INTEGER NOT NULL REFERENCES stint_account,
+	name TEXT NOT NULL,
+	gen INTEGER NOT NULL CHECK (gen > 0),
+	kind INTEGER NOT NULL,
+	week_start INTEGER NOT NULL CHECK (week_start BETWEEN 0 AND 6),
+	anchor INTEGER NOT NULL CHECK (anchor BETWEEN 0 AND 28),
+	zone TEXT NOT NULL,
+	amount INTEGER NOT NULL CHECK (amount >= 0),
+	mode INTEGER NOT NULL,
+	on_unpriced INTEGER NOT NULL,
+	carry_holds INTEGER NOT NULL CHECK (carry_holds IN (0, 1)),
+	carry_unused INTEGER NOT NULL CHECK (carry_unused >= 0),
+	thresholds TEXT NOT NULL,
+	raise_by INTEGER NOT NULL CHECK (raise_by >= 0),
+	raise_until_us INTEGER,
+	rev INTEGER NOT NULL,
+	print TEXT NOT NULL,
+	prev TEXT NOT NULL,
+	since_us INTEGER NOT NULL,
+	pin_us INTEGER NOT NULL,
+	held_all INTEGER NOT NULL CHECK (held_all >= 0),
+	removed INTEGER NOT NULL CHECK (removed IN (0, 1)),
+	UNIQUE (account_id, name, gen)
+) STRICT;
+CREATE TABLE stint_period (
+	id INTEGER PRIMARY KEY,
+	limit_id INTEGER NOT NULL REFERENCES stint_limit,
+	start_us INTEGER NOT NULL,
+	end_us INTEGER NOT NULL CHECK (end_us > start_us),
+	label TEXT NOT NULL,
+	mode INTEGER NOT NULL,
+	in_force INTEGER NOT NULL,
+	raised INTEGER NOT NULL CHECK (raised >= 0),
+	raised_until_us INTEGER NOT NULL,
+	spent INTEGER NOT NULL CHECK (spent >= 0),
+	held INTEGER NOT NULL CHECK (held >= 0),
+	overrun INTEGER NOT NULL CHECK (overrun >= 0),
+	cut INTEGER NOT NULL CHECK (cut >= 0),
+	carry_in INTEGER NOT NULL CHECK (carry_in >= 0),
+	carry_out INTEGER NOT NULL CHECK (carry_out >= 0),
+	assumed INTEGER NOT NULL CHECK (assumed >= 0),
+	unpriced INTEGER NOT NULL CHECK (unpriced >= 0),
+	fired TEXT NOT NULL,
+	base_spent INTEGER NOT NULL,
+	base_held INTEGER NOT NULL,
+	base_overrun INTEGER NOT NULL,
+	UNIQUE (limit_id, start_us)
+) STRICT;
+CREATE TABLE stint_hold (
+	id INTEGER PRIMARY KEY,
+	ledger_id INTEGER NOT NULL REFERENCES stint_ledger,
+	key TEXT NOT NULL,
+	parent_id INTEGER REFERENCES stint_hold,
+	owners TEXT NOT NULL, -- ids of the accounts that pay: its own, and its ancestors'
+	accounts TEXT NOT NULL, -- its own
+	amount INTEGER NOT NULL CHECK (amount >= 0),
+	min INTEGER NOT NULL CHECK (min >= 0),
+	rest INTEGER NOT NULL CHECK (rest IN (0, 1)),
+	free INTEGER NOT NULL CHECK (free IN (0, 1)),
+	split_group TEXT NOT NULL,
+	slots INTEGER NOT NULL CHECK (slots >= 0),
+	ttl_us INTEGER NOT NULL,
+	labels TEXT NOT NULL,
+	price TEXT NOT NULL,
+	state INTEGER NOT NULL CHECK (state > 0),
+	granted INTEGER NOT NULL CHECK (granted >= 0),
+	grown INTEGER NOT NULL CHECK (grown >= 0),
+	received INTEGER NOT NULL CHECK (received >= 0),
+	own INTEGER NOT NULL CHECK (own >= 0),
+	recorded INTEGER NOT NULL CHECK (recorded >= 0),
+	carved INTEGER NOT NULL CHECK (carved >= 0),
+	covered INTEGER NOT NULL,
+	returned INTEGER NOT NULL CHECK (returned >= 0),
+	assumed INTEGER NOT NULL CHECK (assumed >= 0),
+	end_own INTEGER NOT NULL CHECK (end_own >= 0),
+	end_charge INTEGER NOT NULL CHECK (end_charge >= 0),
+	open_usages INTEGER NOT NULL CHECK (open_usages >= 0),
+	marks INTEGER NOT NULL CHECK (marks >= 0),
+	children INTEGER NOT NULL CHECK (children >= 0),
+	depth INTEGER NOT NULL CHECK (depth > 0),
+	expires_us INTEGER NOT NULL,
+	born_us INTEGER NOT NULL,
+	ended_us INTEGER NOT NULL,
+	seq INTEGER NOT NULL,
+	bound_account TEXT NOT NULL,
+	bound_limit TEXT NOT NULL,
+	bound_parent TEXT NOT NULL,
+	receipt TEXT NOT NULL, -- of the call that ended it
+	part_us INTEGER NOT NULL,
+	part_left INTEGER NOT NULL CHECK (part_left >= 0),
+	more_parts TEXT NOT NULL,
+	assumes TEXT NOT NULL,
+	UNIQUE (ledger_id, key)
+) STRICT;
+CREATE INDEX stint_hold_parent ON stint_hold (parent_id) WHERE parent_id IS NOT NULL;
+CREATE TABLE stint_line (
+	hold_id INTEGER NOT NULL REFERENCES stint_hold,
+	part INTEGER NOT NULL,
+	n INTEGER NOT NULL,
+	period_id INTEGER NOT NULL REFERENCES stint_period,
+	PRIMARY KEY (hold_id, part, n)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE stint_owner (
+	account_id INTEGER NOT NULL REFERENCES stint_account,
+	hold_id INTEGER NOT NULL REFERENCES stint_hold,
+	live INTEGER NOT NULL CHECK (live IN (0, 1)),
+	expires_us INTEGER NOT NULL,
+	split_group TEXT NOT NULL,
+	PRIMARY KEY (account_id, hold_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX stint_owner_hold ON stint_owner (hold_id);
+CREATE INDEX stint_owner_expiry ON stint_owner (account_id, expires_us) WHERE live;
+CREATE INDEX stint_owner_group ON stint_owner (account_id, split_group) WHERE live AND split_group <> '';
+CREATE TABLE stint_usage (
+	ledger_id INTEGER NOT NULL REFERENCES stint_ledger,
+	hold_id INTEGER NOT NULL, -- 0: of no hold
+	id TEXT NOT NULL,
+	kind INTEGER NOT NULL,
+	content BLOB NOT NULL CHECK (length(content) = 32),
+	cost INTEGER NOT NULL,
+	unpriced INTEGER NOT NULL CHECK (unpriced IN (0, 1)),
+	receipt TEXT NOT NULL,
+	PRIMARY KEY (ledger_id, hold_id, id)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE stint_entry (
+	account_id INTEGER NOT NULL REFERENCES stint_account,
+	seq INTEGER NOT NULL CHECK (seq > 0),
+	at_us INTEGER NOT NULL,
+	kind INTEGER NOT NULL,
+	ref TEXT NOT NULL,
+	hold TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	source INTEGER NOT NULL,
+	labels TEXT NOT NULL,
+	PRIMARY KEY (account_id, seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE stint_posting (
+	account_id INTEGER NOT NULL REFERENCES stint_account,
+	seq INTEGER NOT NULL,
+	n INTEGER NOT NULL,
+	period_id INTEGER REFERENCES stint_period,
+	counts_us INTEGER NOT NULL,
+	spent INTEGER NOT NULL,
+	held INTEGER NOT NULL,
+	overrun INTEGER NOT NULL,
+	PRIMARY KEY (account_id, seq, n)
+) STRICT, WITHOUT ROWID;
+INSERT INTO stint_migration VALUES (1, '0001_spend.sql', 'daa117d60d1f134cd9d9f3b82c2af066fdc85177808057be1922935de3c157aa');
+INSERT INTO stint_ledger VALUES (1, 'default', 'USD', 9);
+INSERT INTO stint_account VALUES (1, 1, 'acme', 8, 1777636800000000, 0);
+INSERT INTO stint_limit VALUES (1, 1, 'day', 1, 1, 0, 1, 'UTC', 10000000000, 0, 0, 0, 0, '[{"Percent":50,"Of":0}]', 0, NULL, 1, '91eec842674c525826bbb7064a0c0673b8bdb79e08d9acc98573f7ab9ce270d9', '', 1777636800000000, -62135596800000000, 4000000000, 0);
+INSERT INTO stint_period VALUES (1, 1, 1777593600000000, 1777680000000000, '2026-05-01', 0, 10000000000, 0, 0, 1750000000, 4000000000, 0, 0, 0, 0, 0, 0, '[{"Percent":50,"Of":0}]', 0, 0, 0);
+INSERT INTO stint_hold VALUES (1, 1, 'dispatched', NULL, '[1]', '[1]', 3000000000, 0, 0, 0, '', 0, 3600000000, '[{"Key":"run","Value":"7"}]', '', 2, 3000000000, 0, 0, 2000000000, 1000000000, 0, 1000000000, 0, 0, 0, 0, 0, 0, 0, 1, 1777640400000000, 1777636800000000, 0, 2, '', '', '', '', 1777636800000000, 2000000000, '', '');
+INSERT INTO stint_hold VALUES (2, 1, 'settled', NULL, '[1]', '[1]', 1000000000, 0, 0, 0, '', 0, 3600000000, '[{"Key":"run","Value":"7"}]', '', 3, 1000000000, 0, 0, 0, 500000000, 0, 500000000, 500000000, 0, 500000000, 0, 0, 0, 0, 1, 1777640400000000, 1777636800000000, 1777636800000000, 3, '', '', '', '{"cost":500000000,"returned":500000000,"revision":7}', 1777636800000000, 0, '', '');
+INSERT INTO stint_hold VALUES (3, 1, 'open', NULL, '[1]', '[1]', 2000000000, 0, 0, 0, '', 0, 3600000000, '[{"Key":"run","Value":"7"}]', '', 1, 2000000000, 0, 0, 2000000000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1777640400000000, 1777636800000000, 0, 4, '', '', '', '', 1777636800000000, 2000000000, '', '');
+INSERT INTO stint_line VALUES (1, 0, 0, 1);
+INSERT INTO stint_line VALUES (2, 0, 0, 1);
+INSERT INTO stint_line VALUES (3, 0, 0, 1);
+INSERT INTO stint_owner VALUES (1, 1, 1, 1777640400000000, '');
+INSERT INTO stint_owner VALUES (1, 2, 0, 1777640400000000, '');
+INSERT INTO stint_owner VALUES (1, 3, 1, 1777640400000000, '');
+INSERT INTO stint_usage VALUES (1, 0, 'bill', 12, X'F47CD4989989261119E4D8AE9AB7FF38305492DDB75C5CBDC8694D608669FA68', 0, 0, '{"cost":250000000,"revision":8}');
+INSERT INTO stint_usage VALUES (1, 1, 'call', 3, X'EB19B19F3A33BE3734E0D9589B531336F9C3FB02F39A3EB56EB8111DAFFA2B11', 1000000000, 0, '{"cost":1000000000,"own":2000000000,"revision":6}');
+INSERT INTO stint_entry VALUES (1, 1, 1777636800000000, 14, 'day', '', 'set', 0, '');
+INSERT INTO stint_entry VALUES (1, 2, 1777636800000000, 1, 'dispatched', '', '', 0, '[{"Key":"run","Value":"7"}]');
+INSERT INTO stint_entry VALUES (1, 3, 1777636800000000, 1, 'settled', '', '', 0, '[{"Key":"run","Value":"7"}]');
+INSERT INTO stint_entry VALUES (1, 4, 1777636800000000, 1, 'open', '', '', 0, '[{"Key":"run","Value":"7"}]');
+INSERT INTO stint_entry VALUES (1, 5, 1777636800000000, 2, 'dispatched', '', '', 0, '');
+INSERT INTO stint_entry VALUES (1, 6, 1777636800000000, 3, 'call', 'dispatched', '', 0, '');
+INSERT INTO stint_entry VALUES (1, 7, 1777636800000000, 4, 'settled', '', '', 0, '');
+INSERT INTO stint_entry VALUES (1, 8, 1777636800000000, 12, 'bill', '', '', 0, '');
+INSERT INTO stint_posting VALUES (1, 2, 0, NULL, 1777636800000000, 0, 3000000000, 0);
+INSERT INTO stint_posting VALUES (1, 2, 1, 1, 0, 0, 3000000000, 0);
+INSERT INTO stint_posting VALUES (1, 3, 0, NULL, 1777636800000000, 0, 1000000000, 0);
+INSERT INTO stint_posting VALUES (1, 3, 1, 1, 0, 0, 1000000000, 0);
+INSERT INTO stint_posting VALUES (1, 4, 0, NULL, 1777636800000000, 0, 2000000000, 0);
+INSERT INTO stint_posting VALUES (1, 4, 1, 1, 0, 0, 2000000000, 0);
+INSERT INTO stint_posting VALUES (1, 6, 0, NULL, 1777636800000000, 1000000000, -1000000000, 0);
+INSERT INTO stint_posting VALUES (1, 6, 1, 1, 0, 1000000000, -1000000000, 0);
+INSERT INTO stint_posting VALUES (1, 7, 0, NULL, 1777636800000000, 500000000, -1000000000, 0);
+INSERT INTO stint_posting VALUES (1, 7, 1, 1, 0, 500000000, -1000000000, 0);
+INSERT INTO stint_posting VALUES (1, 8, 0, NULL, 1777636800000000, 250000000, 0, 0);
+INSERT INTO stint_posting VALUES (1, 8, 1, 1, 0, 250000000, 0, 0);
