@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -407,6 +408,33 @@ func TestC6_FailedCommit(t *testing.T) {
 	})
 }
 
+// The writers of one process stand in line, and do not fight for the file.
+func TestOneWriterAtATime(t *testing.T) {
+	onDrivers(t, func(t *testing.T, name, path string) {
+		w := newWorld(t, name, path)
+		watched := &failing{driver: w.sql.Driver(), name: "file:" + path + "?" + strings.Join(settings("off"), "&")}
+		pool := sql.OpenDB(watched)
+		defer pool.Close()
+		db := must1(sqlite.New(t.Context(), pool, nil))(t)
+		defer db.Close()
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				led := w.usd(db.Spend()) // of its own, so that nothing is batched
+				for n := range 5 {
+					if _, err := led.Reserve(t.Context(), spendlimit.Request{Key: fmt.Sprint(i, "/", n), Accounts: []string{"acme"}, Free: true}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if n := watched.most.Load(); n != 1 {
+			t.Errorf("%d writers at the same time", n)
+		}
+	})
+}
+
 type counted struct {
 	spendlimit.Store
 	runs *int
@@ -424,6 +452,8 @@ type failing struct {
 	driver driver.Driver
 	name   string
 	commit func(driver.Tx) error
+
+	writing, most atomic.Int32 // transactions that write, or wait for it: now, and at the same time
 }
 
 func (f *failing) Connect(context.Context) (driver.Conn, error) {
@@ -439,8 +469,18 @@ type failingConn struct {
 }
 
 func (c failingConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	f := c.f
+	if o.ReadOnly {
+		f = &failing{}
+	}
+	if n := f.writing.Add(1); n > f.most.Load() {
+		f.most.Store(n)
+	}
 	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
-	return failingTx{tx, c.f}, err
+	if err != nil {
+		f.writing.Add(-1)
+	}
+	return failingTx{tx, f}, err
 }
 
 func (c failingConn) PrepareContext(ctx context.Context, text string) (driver.Stmt, error) {
@@ -452,7 +492,13 @@ type failingTx struct {
 	f *failing
 }
 
+func (tx failingTx) Rollback() error {
+	tx.f.writing.Add(-1)
+	return tx.Tx.Rollback()
+}
+
 func (tx failingTx) Commit() error {
+	tx.f.writing.Add(-1)
 	if tx.f.commit != nil {
 		return tx.f.commit(tx.Tx)
 	}
