@@ -42,9 +42,6 @@ func dialectOf(schema string) *spendsql.Dialect {
 	return d
 }
 
-// literal is text inside single quotes.
-func literal(s string) string { return strings.ReplaceAll(s, "'", "''") }
-
 // column is the i-th value of every row, as an array.
 func column(kind string, rows [][]any, i int) any {
 	switch kind {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -46,13 +45,13 @@ const migrationLock = 0x7374696e74 // "stint"
 // run in several processes at once. Tables of a newer release, or of an altered one, are ErrSchema and stay as they are.
 // It needs a role that may create the schema, or tables in it if it is there.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, o *Options) error {
-	if err := migrate(ctx, pool, o); err != nil {
+	if err := migrate(ctx, pool, o, migrations()); err != nil {
 		return fmt.Errorf("postgres: migrate: %w", err)
 	}
 	return nil
 }
 
-func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options) error {
+func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options, list []migration) error {
 	if pool == nil {
 		return fmt.Errorf("%w: no pool", spendlimit.ErrInvalid)
 	}
@@ -60,47 +59,60 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options) error {
 	if err != nil {
 		return err
 	}
+	lent, err := pool.Acquire(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	c := &pooled{conn{on: lent}, lent}
+	defer c.end(ctx)
+	// Not the isolation that the database may have as its default: others are seen that were waited for.
+	if err := c.exec(ctx, beginWriting); err != nil {
+		return err
+	}
+	if err := c.exec(ctx, "SELECT pg_advisory_xact_lock($1)", migrationLock); err != nil {
+		return err
+	}
 	quoted := pgx.Identifier{schema}.Sanitize()
-	tx, err := pool.Begin(ctx)
-	if err != nil {
-		return unavailable(err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	// The simple protocol runs a whole file at once.
-	exec := func(sql string, args ...any) error {
-		_, err := tx.Exec(ctx, sql, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...)
-		return unavailable(err)
-	}
-	if err := exec("SELECT pg_advisory_xact_lock($1)", migrationLock); err != nil {
+	if err := c.createSchema(ctx, schema, quoted); err != nil {
 		return err
 	}
-	if there, err := exists(ctx, tx, schema); err != nil {
-		return err
-	} else if !there {
-		if err := exec("CREATE SCHEMA IF NOT EXISTS " + quoted); err != nil {
-			return err
-		}
-		err := exec("CREATE TABLE " + quoted + ".migration (version bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)")
-		if err != nil {
-			return err
-		}
-	}
-	have, err := applied(ctx, tx, schema)
+	have, err := applied(ctx, lent, schema, list)
 	if err != nil {
 		return err
 	}
-	for i, m := range migrations()[have:] {
-		if err := exec(strings.ReplaceAll(m.text, "{schema}", quoted)); err != nil {
+	for i, m := range list[have:] {
+		if err := c.exec(ctx, strings.ReplaceAll(m.text, "{schema}", quoted)); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		if err := exec("INSERT INTO "+quoted+".migration VALUES ($1, $2, $3)", have+i+1, m.name, m.checksum); err != nil {
+		if err := c.exec(ctx, "INSERT INTO "+quoted+".migration VALUES ($1, $2, $3)", have+i+1, m.name, m.checksum); err != nil {
 			return err
 		}
 	}
-	if err := tx.Commit(ctx); err != nil {
-		return errors.Join(spendlimit.ErrUncertain, err)
+	return c.commit(ctx, nil)
+}
+
+// exec runs text that may be many statements, which only the simple protocol can.
+func (c *pooled) exec(ctx context.Context, sql string, args ...any) error {
+	_, err := c.lent.Exec(ctx, sql, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...)
+	return unavailable(err)
+}
+
+// createSchema makes what is not there of the schema and the list of its migrations.
+func (c *pooled) createSchema(ctx context.Context, schema, quoted string) error {
+	var there bool // asking first, because IF NOT EXISTS needs the right to create one even where it exists
+	err := c.lent.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)", schema).Scan(&there)
+	if err != nil {
+		return unavailable(err)
 	}
-	return nil
+	if !there {
+		if err := c.exec(ctx, "CREATE SCHEMA "+quoted); err != nil {
+			return err
+		}
+	}
+	if there, err = exists(ctx, c.lent, schema); err != nil || there {
+		return err
+	}
+	return c.exec(ctx, "CREATE TABLE "+quoted+".migration (version bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)")
 }
 
 // querier is a pool or a transaction.
@@ -115,13 +127,13 @@ func exists(ctx context.Context, q querier, schema string) (there bool, err erro
 }
 
 // applied counts the migrations in the database. Each must be one of ours.
-func applied(ctx context.Context, q querier, schema string) (int, error) {
+func applied(ctx context.Context, q querier, schema string, ours []migration) (int, error) {
 	rows, err := q.Query(ctx, "SELECT version, name, checksum FROM "+pgx.Identifier{schema, "migration"}.Sanitize()+" ORDER BY version")
 	if err != nil {
 		return 0, unavailable(err)
 	}
 	defer rows.Close()
-	ours, have := migrations(), 0
+	have := 0
 	for rows.Next() {
 		var version int
 		var m migration
@@ -143,16 +155,16 @@ func applied(ctx context.Context, q querier, schema string) (int, error) {
 }
 
 // check finds out whether the tables are those of this release.
-func check(ctx context.Context, q querier, schema string) error {
+func check(ctx context.Context, q querier, schema string, ours []migration) error {
 	there, err := exists(ctx, q, schema)
 	have := 0
 	if err == nil && there {
-		have, err = applied(ctx, q, schema)
+		have, err = applied(ctx, q, schema, ours)
 	}
 	if err != nil {
 		return err
 	}
-	if want := len(migrations()); have != want {
+	if want := len(ours); have != want {
 		return fmt.Errorf("%w: call Migrate first", &spendlimit.SchemaError{Have: have, Want: want})
 	}
 	return nil

@@ -14,32 +14,41 @@ func (d *DB) Spend() spendlimit.Store { return spendStore{d} }
 
 type spendStore struct{ d *DB }
 
-// Tries of a step that lost against others, and of one whose accounts grew while it looked for them (C2).
-const (
-	maxLost  = 10
-	maxGrown = 4
-)
+// judge is what a step calls.
+type judge = func(now int64, w *spendlimit.Work) error
+
+// maxGrown is how often a step whose accounts grew while it looked for them begins again (C2).
+const maxGrown = 4
+
+var errGrown = fmt.Errorf("%w: holds on other accounts kept coming in", spendlimit.ErrUnavailable)
 
 // Step implements spendlimit.Store.
 func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, *spendlimit.Work) error) error {
 	var more []int64
-	for losses, grown := 0, 0; ; {
-		s, err := st.try(ctx, &n, more, f)
-		switch {
-		case errors.Is(err, spendsql.ErrGrew) && grown < maxGrown:
-			grown++
-			more = s.Grown()
-		case lost(err) && losses < maxLost && ctx.Err() == nil:
-			losses++
-		case errors.Is(err, spendsql.ErrGrew):
-			return fmt.Errorf("%w: holds on other accounts kept coming in", spendlimit.ErrUnavailable)
-		default:
+	for tries, grown := 0, 0; ; {
+		judged := false
+		s, err := st.try(ctx, &n, more, func(now int64, w *spendlimit.Work) error {
+			err := f(now, w)
+			judged = err != nil
 			return err
+		})
+		switch {
+		case err == nil || judged: // f's own error goes back as it is
+			return err
+		case errors.Is(err, spendsql.ErrGrew):
+			if grown++; grown > maxGrown {
+				return errGrown
+			}
+			more = s.Grown()
+		case !st.d.again(ctx, tries, err):
+			return err
+		default:
+			tries++
 		}
 	}
 }
 
-func (st spendStore) try(ctx context.Context, n *spendlimit.Need, more []int64, f func(int64, *spendlimit.Work) error) (*spendsql.Step, error) {
+func (st spendStore) try(ctx context.Context, n *spendlimit.Need, more []int64, f judge) (*spendsql.Step, error) {
 	how := beginWriting
 	if n.ReadOnly {
 		how = beginReading
@@ -49,29 +58,35 @@ func (st spendStore) try(ctx context.Context, n *spendlimit.Need, more []int64, 
 		return nil, err
 	}
 	defer c.end(ctx)
-	s, err := spendsql.Begin(ctx, c, st.d.queries, n, more)
-	if err == nil {
-		err = s.Load(st.now(s))
-	}
-	if err != nil {
-		return s, err
-	}
-	if err := f(s.Now, s.Work); err != nil || n.ReadOnly || !s.Work.Changed() {
-		return s, err
-	}
-	list, err := s.Statements()
-	if err != nil {
+	s, list, err := c.step(ctx, st.d.queries, n, more, f)
+	if err != nil || len(list) == 0 {
 		return s, err
 	}
 	return s, c.commit(ctx, list)
 }
 
-// now is the time after the locks.
-func (st spendStore) now(s *spendsql.Step) int64 {
-	if st.d.clock != nil {
-		return st.d.clock().UnixMicro()
+// step locks, loads and judges. It returns the statements that store what was changed.
+func (c *conn) step(ctx context.Context, q *spendsql.Queries, n *spendlimit.Need, more []int64, f judge) (*spendsql.Step, []spendsql.Stmt, error) {
+	s, err := spendsql.Begin(ctx, c, q, n, more)
+	if err == nil {
+		err = s.Load(c.d.now(s.Clock))
 	}
-	return s.Clock
+	if err != nil {
+		return s, nil, unavailable(err)
+	}
+	if err := f(s.Now, s.Work); err != nil || n.ReadOnly || !s.Work.Changed() {
+		return s, nil, err
+	}
+	list, err := s.Statements()
+	return s, list, unavailable(err)
+}
+
+// now is the time of a step, given the server's.
+func (d *DB) now(server int64) int64 {
+	if d.clock != nil {
+		return d.clock().UnixMicro()
+	}
+	return server
 }
 
 // Read implements spendlimit.Store.
@@ -81,13 +96,17 @@ func (st spendStore) Read(ctx context.Context, q spendlimit.Query) (spendlimit.P
 		return spendlimit.Page{}, err
 	}
 	defer c.end(ctx)
-	var now int64
-	if st.d.clock != nil {
-		now = st.d.clock().UnixMicro()
-	} else if err := c.Run(ctx, spendsql.Stmt{SQL: st.d.dialect.Now, Each: func(r spendsql.Row) error { return r.Scan(&now) }}); err != nil {
-		return spendlimit.Page{}, err
+	return c.read(ctx, st.d.queries, q)
+}
+
+func (c *conn) read(ctx context.Context, queries *spendsql.Queries, q spendlimit.Query) (spendlimit.Page, error) {
+	var server int64
+	if now := c.d.dialect.Now; now != "" {
+		if err := c.Run(ctx, spendsql.Stmt{SQL: now, Each: func(r spendsql.Row) error { return r.Scan(&server) }}); err != nil {
+			return spendlimit.Page{}, err
+		}
 	}
-	page, err := spendsql.Read(ctx, c, st.d.queries, q, now)
+	page, err := spendsql.Read(ctx, c, queries, q, c.d.now(server))
 	if err != nil {
 		return spendlimit.Page{}, unavailable(err)
 	}

@@ -41,14 +41,15 @@ type Dialect struct {
 // text makes a statement of a template: {hold} is a table, $1 a parameter, @in($1) a test, @each($1, bigint) a table and @lock
 // a lock.
 func (d *Dialect) text(template string) string {
-	s := tableMark.ReplaceAllStringFunc(template, func(m string) string { return d.Name(m[1 : len(m)-1]) })
-	s = inMark.ReplaceAllStringFunc(s, func(m string) string { return d.In(inMark.FindStringSubmatch(m)[1]) })
+	s := inMark.ReplaceAllStringFunc(template, func(m string) string { return d.In(inMark.FindStringSubmatch(m)[1]) })
 	s = eachMark.ReplaceAllStringFunc(s, func(m string) string {
 		part := eachMark.FindStringSubmatch(m)
 		return d.Each(part[1], part[2])
 	})
 	s = strings.ReplaceAll(s, "@lock", d.Lock)
-	return paramMark.ReplaceAllStringFunc(s, func(m string) string { return d.Param + m[1:] })
+	s = paramMark.ReplaceAllStringFunc(s, func(m string) string { return d.Param + m[1:] })
+	// Names come last: one of a schema may have any of these marks in it.
+	return tableMark.ReplaceAllStringFunc(s, func(m string) string { return d.Name(m[1 : len(m)-1]) })
 }
 
 var (

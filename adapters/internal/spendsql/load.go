@@ -435,7 +435,10 @@ func (s *Step) readHold(r Row) error {
 func (s *Step) readLine(r Row) error {
 	var n lineRec
 	err := r.Scan(n.fields()...)
-	if h := s.records.holds[n.hold]; h != nil { // else it came in after the hold was looked for, and is not the step's
+	if h := s.records.holds[n.hold]; h != nil && err == nil { // else it came in after the hold was looked for, and is not the step's
+		if n.part < 0 || n.part > int64(len(h.more.value)) {
+			return fmt.Errorf("hold %d has a line of part %d, which is not stored", n.hold, n.part)
+		}
 		h.lines = append(h.lines, n)
 	}
 	return err
@@ -453,7 +456,7 @@ func (s *Step) readHolds() error {
 			return err
 		}
 		if len(s.records.holds) == before {
-			return fmt.Errorf("hold %d is pointed at but not stored", ids[0])
+			return dangling("hold", ids)
 		}
 	}
 	for _, key := range s.need.Holds {
@@ -476,6 +479,14 @@ func (s *Step) readHolds() error {
 		}
 	}
 	return nil
+}
+
+// dangling is an error if ids are left that are pointed at but not stored.
+func dangling(what string, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s %d is pointed at but not stored", what, ids[0])
 }
 
 // missing lists the ids that have no record yet, each once.
@@ -513,6 +524,9 @@ func (s *Step) readPeriod(r Row) (*periodRec, error) {
 func (s *Step) readPointedAt() error {
 	if ids := s.periodsPointedAt(); len(ids) > 0 {
 		err := s.run(s.stmt(s.q.periodsByID, func(r Row) error { _, err := s.readPeriod(r); return err }, ids))
+		if err == nil {
+			err = dangling("period", missing(s.records.periods, ids))
+		}
 		if err != nil {
 			return err
 		}
@@ -522,7 +536,11 @@ func (s *Step) readPointedAt() error {
 		limits = append(limits, p.limit)
 	}
 	if ids := missing(s.records.limits, limits); len(ids) > 0 {
-		if err := s.run(s.stmt(s.q.limitsByID, func(r Row) error { _, err := s.readLimit(r); return err }, ids)); err != nil {
+		err := s.run(s.stmt(s.q.limitsByID, func(r Row) error { _, err := s.readLimit(r); return err }, ids))
+		if err == nil {
+			err = dangling("limit", missing(s.records.limits, ids))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -590,12 +608,16 @@ func (s *Step) readAccounts(ids ...int64) error {
 	if ids = missing(s.records.accounts, ids); len(ids) == 0 {
 		return nil
 	}
-	return s.run(s.stmt(s.q.accountsByID, func(r Row) error {
+	err := s.run(s.stmt(s.q.accountsByID, func(r Row) error {
 		a := new(accountRec)
 		err := r.Scan(a.fields()...)
 		s.records.accounts[a.id] = a
 		return err
 	}, ids))
+	if err != nil {
+		return err
+	}
+	return dangling("account", missing(s.records.accounts, ids))
 }
 
 // link fills the work.

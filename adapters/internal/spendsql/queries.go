@@ -102,6 +102,14 @@ func NewQueries(d *Dialect) *Queries {
 	return q
 }
 
+// Forgetful returns the queries for a transaction that may be rolled back after a step in it: what a step has read there may
+// never have been.
+func (q *Queries) Forgetful() *Queries {
+	f := *q
+	f.known = nil
+	return &f
+}
+
 const (
 	live = "SELECT o.hold_id FROM {owner} o JOIN {hold} h ON h.id = o.hold_id WHERE o.account_id = $1 AND o.live "
 	// The newest generation of every limit of accounts.

@@ -1,0 +1,150 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/spendlimit"
+)
+
+// Tx is the stores inside a transaction of the caller.
+type Tx struct {
+	d    *DB
+	tx   pgx.Tx
+	turn chan struct{} // holds a token: a transaction does one thing at a time
+}
+
+// WithTx returns the stores inside a transaction that the caller began on the same database, so that it commits its own
+// rows and these together. Make a ledger on it, use it, commit; then make another one for the next transaction.
+//
+//   - An answer holds only once the caller has committed. Until then its accounts are locked, so that others wait.
+//   - A step that fails leaves the transaction as it was before, and usable, unless the connection is gone. Nothing is tried
+//     again: after a deadlock or, above READ COMMITTED, a serialization failure the caller begins anew.
+//   - Several calls lock their accounts in the order of the calls: transactions that lock in different orders may deadlock.
+//   - A context that ends while a statement runs closes the connection, as always with pgx.
+//   - A transaction that has ended is [spendlimit.ErrClosed].
+func (d *DB) WithTx(tx pgx.Tx) *Tx { return &Tx{d, tx, make(chan struct{}, 1)} }
+
+// Spend returns the store for spendlimit.
+func (t *Tx) Spend() spendlimit.Store { return txStore{t} }
+
+type txStore struct{ t *Tx }
+
+// Step implements spendlimit.Store.
+func (st txStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, *spendlimit.Work) error) error {
+	var more []int64
+	for range 1 + maxGrown {
+		s, err := st.try(ctx, n, more, f)
+		if !errors.Is(err, spendsql.ErrGrew) {
+			return err
+		}
+		more = s.Grown()
+	}
+	return errGrown
+}
+
+func (st txStore) try(ctx context.Context, n spendlimit.Need, more []int64, f judge) (s *spendsql.Step, err error) {
+	err = st.t.within(ctx, func(c *txConn) error {
+		load := n
+		load.ReadOnly = n.ReadOnly && c.frozen
+		var list []spendsql.Stmt
+		s, list, err = c.step(ctx, st.t.d.apart, &load, more, f)
+		if err != nil || len(list) == 0 || n.ReadOnly {
+			return err
+		}
+		return c.keep(ctx, list)
+	})
+	return s, err
+}
+
+// Read implements spendlimit.Store.
+func (st txStore) Read(ctx context.Context, q spendlimit.Query) (page spendlimit.Page, err error) {
+	err = st.t.within(ctx, func(c *txConn) error {
+		if q.Kind == spendlimit.QueryEntries && !c.frozen { // that takes two statements
+			n := spendlimit.Need{Ledger: q.Ledger, Accounts: []string{q.Account}}
+			if _, err := spendsql.Begin(ctx, c, st.t.d.apart, &n, nil); err != nil {
+				return unavailable(err)
+			}
+		}
+		page, err = c.read(ctx, st.t.d.apart, q)
+		return err
+	})
+	return page, err
+}
+
+// txConn is the caller's connection behind a savepoint.
+type txConn struct {
+	conn
+	tx     pgx.Tx
+	scan   string // the caller's setting of enable_seqscan
+	frozen bool   // all statements of the transaction see the same data; else a look has to lock what it looks at
+	kept   bool
+}
+
+const (
+	savepoint = "SAVEPOINT stint_step"
+	release   = "RELEASE SAVEPOINT stint_step"
+	undo      = "ROLLBACK TO SAVEPOINT stint_step"
+
+	undoTimeout = time.Second // beyond the end of the step's context
+)
+
+// within runs f behind a savepoint, to which it goes back unless f keeps what it did.
+func (t *Tx) within(ctx context.Context, f func(c *txConn) error) error {
+	switch {
+	case t.tx == nil:
+		return fmt.Errorf("%w: no transaction", spendlimit.ErrInvalid)
+	case t.d.closed.Load():
+		return spendlimit.ErrClosed
+	}
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	case <-ctx.Done():
+		return unavailable(ctx.Err())
+	}
+	c := &txConn{conn: conn{d: t.d, on: t.tx}, tx: t.tx}
+	var isolation string
+	err := c.Run(ctx, spendsql.Stmt{SQL: savepoint}, spendsql.Stmt{
+		SQL:  "SELECT current_setting('enable_seqscan'), current_setting('transaction_isolation')",
+		Each: func(r spendsql.Row) error { return r.Scan(&c.scan, &isolation) },
+	}, spendsql.Stmt{SQL: byIndex})
+	if err != nil {
+		return ended(err)
+	}
+	c.frozen = isolation == "repeatable read" || isolation == "serializable"
+	defer c.end(ctx)
+	return f(c)
+}
+
+// ended tells a transaction that is over from one that failed.
+func ended(err error) error {
+	if errors.Is(err, pgx.ErrTxClosed) || code(err) == "25P01" { // no active transaction
+		return fmt.Errorf("%w: the transaction was committed or rolled back: %w", spendlimit.ErrClosed, err)
+	}
+	return err
+}
+
+// keep stores the changes. The caller's statements find its settings as they were.
+func (c *txConn) keep(ctx context.Context, list []spendsql.Stmt) error {
+	err := c.Run(ctx, append(list, spendsql.Stmt{SQL: "SELECT set_config('enable_seqscan', $1, true)", Args: []any{c.scan}}, spendsql.Stmt{SQL: release})...)
+	c.kept = err == nil
+	return err
+}
+
+// end takes back what was not kept. Where that fails it closes the connection: half a step must not be committed.
+func (c *txConn) end(ctx context.Context) {
+	if c.kept || c.tx.Conn().IsClosed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if _, err := c.send(ctx, []spendsql.Stmt{{SQL: undo}, {SQL: release}}); err != nil {
+		_ = c.tx.Conn().Close(ctx)
+	}
+}
