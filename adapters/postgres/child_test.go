@@ -91,7 +91,9 @@ func sharedAccount(i int) string { return fmt.Sprintf("a%04d", i) }
 
 // childFights works on all accounts, several at a time, and prints what it has spent on each.
 func childFights(t *testing.T, dsn, name string) {
-	led := ledgerOn(t, newDB(t, newPool(t, dsn, loose), nil).Spend(), spendlimit.Config{Defaults: oneLimit})
+	led := ledgerOn(t, newDB(t, newPool(t, dsn, loose), nil).Spend(), spendlimit.Config{Defaults: func(string) []spendlimit.Limit {
+		return []spendlimit.Limit{{Name: "all", Kind: spendlimit.AllTime, Amount: 22}}
+	}})
 	var mu sync.Mutex
 	spent := map[string]spendlimit.Amount{}
 	var all sync.WaitGroup
@@ -173,6 +175,7 @@ func TestX12_TwoProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var name string
+	var names []string
 	var spent, held, overrun, cut, limit, total int64
 	for rows.Next() {
 		if err := rows.Scan(&name, &spent, &held, &overrun, &cut, &limit); err != nil {
@@ -183,6 +186,7 @@ func TestX12_TwoProcesses(t *testing.T) {
 		}
 		total += spent
 		delete(want, name)
+		names = append(names, name)
 	}
 	for a, n := range want {
 		if n != 0 {
@@ -191,7 +195,7 @@ func TestX12_TwoProcesses(t *testing.T) {
 	}
 	led := newLedger(t, pool, nil)
 	for i := range 8 {
-		wants(t, led, sharedAccount(i*100), 0)
+		wants(t, led, names[i], 0)
 	}
 	time.Sleep(100 * time.Millisecond) // the server's statistics come late
 	if n := ask[int](t, pool, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); n != 0 {
