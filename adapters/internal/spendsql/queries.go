@@ -129,13 +129,6 @@ func (q *Queries) all() []*string {
 	}
 }
 
-// Forgetful returns the same statements for a transaction that may see rows which nobody else will ever see.
-func (q *Queries) Forgetful() *Queries {
-	c := *q
-	c.known = nil
-	return &c
-}
-
 // Texts lists the statements, for a database that prepares them.
 func (q *Queries) Texts() []string {
 	var list []string
