@@ -18,7 +18,7 @@ type config struct {
 	maxOutput int64            // tokens
 	workers   int
 	accounts  int
-	store     string
+	store     storeName
 	json      bool
 }
 
@@ -31,7 +31,7 @@ const (
 // parseFlags prints help on stdout, when asked for it.
 func parseFlags(args []string, stdout io.Writer) (config, error) {
 	cfg := config{budget: spendlimit.Limit{Name: "budget"}}
-	limit := ""
+	limit, store := "", ""
 	fs := flag.NewFlagSet("replay", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are printed once, by main
 	fs.StringVar(&cfg.trace, "trace", "", "CSV `file` of calls: "+traceHeader+" (default: a built-in trace)")
@@ -43,7 +43,7 @@ func parseFlags(args []string, stdout io.Writer) (config, error) {
 	fs.Int64Var(&cfg.maxOutput, "max-output", 2000, "output `tokens` to hold money for, per call")
 	fs.IntVar(&cfg.workers, "workers", 1, "`number` of calls at the same time")
 	fs.IntVar(&cfg.accounts, "accounts", 1, "`number` of accounts that take turns to pay, each with its own limit")
-	fs.StringVar(&cfg.store, "store", "memory", "`kind` of store: memory")
+	fs.StringVar(&store, "store", "memory", "`place` to keep the ledger in: memory or sqlite:FILE; a file keeps each run as a ledger of its own")
 	fs.BoolVar(&cfg.json, "json", false, "print one JSON object")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -60,6 +60,10 @@ func parseFlags(args []string, stdout io.Writer) (config, error) {
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if !given["limit"] && !given["trace"] {
 		limit = builtinLimit
+	}
+	var err error
+	if cfg.store, err = parseStore(store); err != nil {
+		return cfg, err
 	}
 	return cfg, cfg.check(limit, given)
 }

@@ -3,6 +3,7 @@
 //
 //	go run ./examples/replay
 //	go run ./examples/replay -trace calls.csv -prices prices.json -model gpt-4o-mini -limit 10 -zone Asia/Kolkata
+//	go run ./examples/replay -store sqlite:replay.db
 //
 // The ledger's clock follows the trace and never goes back: a call that is stamped earlier than the one before it is taken
 // as made at the same time. Bad input is one line on stderr and exit status 2.
@@ -42,20 +43,28 @@ func run(args []string, stdout, stderr *os.File) error {
 	if err != nil {
 		return err
 	}
-	step, done := progress(stderr, len(r.calls))
-	err = r.run(ctx, step)
-	done()
-	if err != nil {
+	rep, err := r.play(ctx, stderr)
+	if err = errors.Join(err, r.close()); err != nil {
 		return err
 	}
-	rep, err := r.report(ctx)
-	if err != nil {
-		return err
+	if cfg.store.place != "" {
+		fmt.Fprintf(stderr, "replay: ledger %s is in %s\n", r.name, cfg.store.place)
 	}
 	if cfg.json {
 		return rep.writeJSON(stdout)
 	}
 	return rep.writeTable(stdout, r)
+}
+
+// play makes all calls and reports.
+func (r *replay) play(ctx context.Context, stderr *os.File) (*report, error) {
+	step, done := progress(stderr, len(r.calls))
+	err := r.run(ctx, step)
+	done()
+	if err != nil {
+		return nil, err
+	}
+	return r.report(ctx)
 }
 
 // progress shows how far a replay of n calls is, if stderr is a terminal. step is safe for concurrent use.

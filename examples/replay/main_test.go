@@ -139,7 +139,16 @@ func TestBadInput(t *testing.T) {
 		"no accounts":             {args: "-accounts 0", want: "-accounts: 0, want at least 1"},
 		"no output":               {args: "-max-output 0", want: "-max-output: 0 is outside 1..2000000000"},
 		"too much output":         {args: "-max-output 2000000001", want: "-max-output: 2000000001 is outside 1..2000000000"},
-		"store unknown":           {args: "-store sqlite", want: `-store: "sqlite" is unknown, want memory`},
+		"store unknown":           {args: "-store redis://user:secret@host", want: `-store: "redis" is unknown, want memory or sqlite:FILE`},
+		"store of no name":        {args: "-store ''", want: `-store: "" is unknown, want memory or sqlite:FILE`},
+		"memory somewhere":        {args: "-store memory:", want: "-store: memory takes no place"},
+		"sqlite without a file":   {args: "-store sqlite", want: "-store: sqlite needs a file, want sqlite:FILE"},
+		"sqlite of no name":       {args: "-store sqlite:", want: "-store: sqlite needs a file, want sqlite:FILE"},
+		"sqlite on a directory":   {args: "-store sqlite:.", want: "-store: embedded: open .: unavailable"},
+		"sqlite on another file":  {args: "-store sqlite:prices.json", want: "-store: embedded: open prices.json: sqlite: migrate: unavailable"},
+		"sqlite in no directory":  {args: "-store sqlite:none/a.db", want: "-store: embedded: open none/a.db: unavailable"},
+		"postgres":                {args: "-store postgres://user:secret@host/db", want: "-store: on Postgres the time is the server's"},
+		"postgres, as keywords":   {args: "-store postgres:dbname=a", want: "-store: on Postgres the time is the server's"},
 		"period unknown":          {args: "-period year", want: `invalid value "year" for flag -period: invalid Kind: want day, week, month or total`},
 		"flag unknown":            {args: "-speed 3", want: "flag provided but not defined: -speed"},
 		"flag unknown, two lines": {args: "-a\nb", want: "flag provided but not defined: -a b"},
@@ -165,6 +174,9 @@ func TestBadInput(t *testing.T) {
 			for _, form := range [][]string{args, append([]string{"-json"}, args...)} {
 				stdout, stderr, status := execute(t, files, form...)
 				line, oneLine := strings.CutSuffix(stderr, "\n")
+				if strings.Contains(stderr, "secret") {
+					t.Errorf("%q: stderr %q tells a secret", form, stderr)
+				}
 				if stdout != "" || status != 2 || !oneLine || strings.Contains(line, "\n") || !strings.HasPrefix(line, "replay: "+c.want) {
 					t.Errorf("%q: status %d\nstdout %q\nstderr %q\n  want %q", form, status, stdout, stderr, "replay: "+c.want)
 				}

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stint-go/stint/adapters/memory"
 	"github.com/stint-go/stint/spendlimit"
 	"github.com/stint-go/stint/spendlimit/price"
 )
@@ -22,13 +21,15 @@ type replay struct {
 	rates    string // the price as stored with each hold
 	clock    *clock
 	ledger   *spendlimit.Ledger
+	name     string // of the ledger
+	close    func() error
 	accounts []string
 
 	mu     sync.Mutex
 	denied map[string]int // by period
 }
 
-// newReplay reads the input and opens a ledger with one limit per account.
+// newReplay reads the input and opens a ledger with one limit per account. The caller closes it.
 func newReplay(ctx context.Context, cfg config) (*replay, error) {
 	r := &replay{cfg: cfg, clock: new(clock), denied: map[string]int{}}
 	var err error
@@ -42,21 +43,19 @@ func newReplay(ctx context.Context, cfg config) (*replay, error) {
 	if len(r.calls) > 0 {
 		r.clock.advance(r.calls[0].at)
 	}
-	store, err := openStore(cfg.store, r.clock)
+	store, close, err := cfg.store.open(ctx, r.clock)
 	if err != nil {
 		return nil, err
 	}
-	if r.ledger, err = spendlimit.New(store, spendlimit.Config{Unit: spendlimit.USD}); err != nil {
-		return nil, err
+	r.close, r.name = close, newLedgerName()
+	r.ledger, err = spendlimit.New(store, spendlimit.Config{Name: r.name, Unit: spendlimit.USD})
+	if err == nil {
+		err = r.setLimits(ctx)
 	}
-	return r, r.setLimits(ctx)
-}
-
-func openStore(kind string, c *clock) (spendlimit.Store, error) {
-	if kind != "memory" {
-		return nil, fmt.Errorf("-store: %q is unknown, want memory", kind)
+	if err != nil {
+		return nil, errors.Join(err, close())
 	}
-	return memory.New(&memory.Options{Clock: c.now}).Spend(), nil
+	return r, nil
 }
 
 func (r *replay) setLimits(ctx context.Context) error {
