@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,7 +59,9 @@ func serve(ctx context.Context, l net.Listener, cfg config, db database, log *sl
 	if err != nil {
 		err = errors.Join(err, srv.Close())
 	}
-	<-ended
+	if ending := <-ended; !errors.Is(ending, http.ErrServerClosed) {
+		err = errors.Join(err, ending)
+	}
 	return err
 }
 
@@ -185,11 +188,10 @@ func read(r *http.Request, into any) error {
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if err == nil {
-		if _, err = d.Token(); err == io.EOF {
+		if _, err = d.Token(); errors.Is(err, io.EOF) {
 			return nil
-		} else if err == nil {
-			err = errors.New("more than one JSON value")
 		}
+		err = cmp.Or(err, errors.New("more than one JSON value"))
 	}
 	return fmt.Errorf("%w: body: %w", errBadRequest, err)
 }

@@ -204,6 +204,15 @@ func TestLifeOfARun(t *testing.T) {
 		}
 		c.used("acme", "0", "0.8", "0.2")
 
+		// Once it was answered, time alone does not give the money back.
+		led, err := spendlimit.New(c.db.Spend(), spendlimit.Config{Unit: spendlimit.USD})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, err := led.Hold(t.Context(), holdOf("a")); err != nil || h.State != spendlimit.Dispatched || h.ExpiresAt.Sub(h.CreatedAt) != time.Hour {
+			t.Errorf("hold %+v, error %v", h, err)
+		}
+
 		// The same request again is the same run, and holds nothing more.
 		if again := c.post("a", "acme", "0.8"); again.status != 201 || again.text != first.text {
 			t.Errorf("again: %+v", again)
