@@ -19,8 +19,9 @@ import (
 type database interface {
 	// Spend is the ledger's store, for calls that belong to no transaction.
 	Spend() spendlimit.Store
-	// commit calls book with the ledger's store, and runs the statement that it returns, in one transaction. When book
-	// fails, nothing is kept. An error of the database wraps ErrUnavailable or ErrUncertain, as those of a ledger do.
+	// commit calls book with the ledger's store, and then runs the statement that book returns. What book has done on the
+	// store is committed before the statement: when something breaks between them, the same call again does the rest. An
+	// error of the database wraps ErrUnavailable or ErrUncertain, as those of a ledger do.
 	commit(ctx context.Context, book func(spendlimit.Store) (statement, error)) error
 	// find reads one row; sql.ErrNoRows if there is none.
 	find(ctx context.Context, query string, arg any, into ...any) error

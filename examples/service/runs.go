@@ -56,8 +56,8 @@ type runs struct {
 	ttl time.Duration
 }
 
-// ledger is a ledger on a store. Making one costs nothing and does no I/O; but only calls on the same ledger are combined,
-// which is the price of a commit that has more in it than the ledger's own rows.
+// ledger is a ledger on the store that a commit gives. Making one costs nothing and does no I/O; but only calls on the same
+// ledger are combined, so a busy service pays for each run's commits alone.
 func (s *runs) ledger(store spendlimit.Store) (*spendlimit.Ledger, error) {
 	return spendlimit.New(store, s.cfg)
 }
