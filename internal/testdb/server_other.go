@@ -3,4 +3,4 @@
 package testdb
 
 // start does not start a server on this system.
-func start(string) (server, error) { return server{}, errMissing }
+func start(string) (server, error) { return server{}, ErrMissing }

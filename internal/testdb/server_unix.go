@@ -77,7 +77,7 @@ func programs(debian string) (string, error) {
 			return dir, nil
 		}
 	}
-	return "", errMissing
+	return "", ErrMissing
 }
 
 // cluster is a run of the script.

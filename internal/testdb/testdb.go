@@ -1,4 +1,4 @@
-// Package testdb gives tests databases that they may do anything to. Only tests import it.
+// Package testdb gives tests and benchmarks databases that they may do anything to.
 package testdb
 
 import (
@@ -45,27 +45,43 @@ type server struct {
 	life io.Closer // of a server of our own, which ends when this is closed: at the latest with this process
 }
 
-var errMissing = errors.New("no Postgres: neither " + given + " nor initdb and postgres on PATH or in /usr/lib/postgresql")
+// ErrMissing says that there is no Postgres to be had.
+var ErrMissing = errors.New("no Postgres: neither " + given + " nor initdb and postgres on PATH or in /usr/lib/postgresql")
+
+// Open returns the DSN of a new, empty database and what drops it, whoever is connected. It is [Postgres] for a program.
+func Open() (dsn string, drop func() error, err error) {
+	s, err := shared()
+	if err != nil {
+		return "", nil, err
+	}
+	return s.database()
+}
 
 func database(t testing.TB, get func() (server, error)) string {
 	t.Helper()
 	s, err := get()
 	switch {
-	case errors.Is(err, errMissing) && os.Getenv(required) == "":
+	case errors.Is(err, ErrMissing) && os.Getenv(required) == "":
 		t.Skip(err)
 	case err != nil:
 		t.Fatal(err)
 	}
-	name := "stint_test_" + strings.ToLower(rand.Text())
-	if err := s.exec("CREATE DATABASE " + name + " TEMPLATE template0"); err != nil {
+	dsn, drop, err := s.database()
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.exec("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
+		if err := drop(); err != nil {
 			t.Error(err)
 		}
 	})
-	return withDatabase(s.dsn, name)
+	return dsn
+}
+
+func (s server) database() (dsn string, drop func() error, err error) {
+	name := "stint_test_" + strings.ToLower(rand.Text())
+	drop = func() error { return s.exec("DROP DATABASE " + name + " WITH (FORCE)") }
+	return withDatabase(s.dsn, name), drop, s.exec("CREATE DATABASE " + name + " TEMPLATE template0")
 }
 
 func (s server) exec(sql string) error {
