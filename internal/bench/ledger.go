@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/stint-go/stint/spendlimit"
@@ -25,15 +26,26 @@ func NewLedger(ctx context.Context, store spendlimit.Store, accounts []string, n
 	if err != nil {
 		return Ledger{}, err
 	}
-	for _, a := range accounts {
-		for i := range n {
-			l := spendlimit.Limit{Account: a, Name: fmt.Sprintf("day-%d", i), Kind: spendlimit.Day, Amount: Limit}
-			if _, err := led.SetLimit(ctx, l, ""); err != nil {
-				return Ledger{}, err
+	l := Ledger{led}
+	return l, l.add(ctx, accounts, n)
+}
+
+// Add gives more accounts a day limit each.
+func (l Ledger) Add(ctx context.Context, accounts ...string) error { return l.add(ctx, accounts, 1) }
+
+func (l Ledger) add(ctx context.Context, accounts []string, n int) error {
+	errs := make([]error, len(accounts))
+	var done sync.WaitGroup
+	for i, account := range accounts {
+		done.Go(func() {
+			for day := 0; day < n && errs[i] == nil; day++ {
+				limit := spendlimit.Limit{Account: account, Name: fmt.Sprintf("day-%d", day), Kind: spendlimit.Day, Amount: Limit}
+				_, errs[i] = l.SetLimit(ctx, limit, "")
 			}
-		}
+		})
 	}
-	return Ledger{led}, nil
+	done.Wait()
+	return errors.Join(errs...)
 }
 
 // Pair implements Subject.

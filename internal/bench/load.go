@@ -119,3 +119,59 @@ func (p Plan) P50(ctx context.Context, s Subject) (int64, error) {
 	slices.Sort(times)
 	return times[len(times)/2], nil
 }
+
+// Tally is what a load did in a while.
+type Tally struct {
+	Pairs   int
+	Elapsed time.Duration
+	Times   []time.Duration // of each pair
+	Ends    []time.Duration // of each pair, from the beginning on
+}
+
+// During puts the load on s for a while, and waits for the pairs that are under way. Its keys begin with a name that no
+// other run on s may have.
+func (l Load) During(ctx context.Context, s Subject, name string, while time.Duration) (Tally, error) {
+	accounts := Accounts(l.Accounts)
+	parts, errs := make([]Tally, l.Callers), make([]error, l.Callers)
+	var done sync.WaitGroup
+	start := time.Now()
+	for i := range parts {
+		done.Go(func() {
+			draw := rand.New(rand.NewPCG(uint64(start.UnixNano()), uint64(i)))
+			for n, at := 0, time.Duration(0); at < while && errs[i] == nil; n++ {
+				account := draw.IntN(len(accounts))
+				errs[i] = s.Pair(ctx, fmt.Sprintf("%s-%d-%d", name, i, n), accounts[account:account+1])
+				end := time.Since(start)
+				parts[i].Times, parts[i].Ends = append(parts[i].Times, end-at), append(parts[i].Ends, end)
+				at = end
+			}
+		})
+	}
+	done.Wait()
+	t := Tally{Elapsed: time.Since(start)}
+	for _, p := range parts {
+		t.Times, t.Ends = append(t.Times, p.Times...), append(t.Ends, p.Ends...)
+	}
+	t.Pairs = len(t.Times)
+	return t, errors.Join(errs...)
+}
+
+// Rate is pairs per hour.
+func (t Tally) Rate() int64 { return int64(float64(t.Pairs) / t.Elapsed.Hours()) }
+
+// P99 is the time in nanoseconds within which 99 of 100 pairs were done.
+func (t Tally) P99() int64 {
+	slices.Sort(t.Times)
+	return t.Times[len(t.Times)*99/100].Nanoseconds()
+}
+
+// Touch makes a pair on each account, so that all rows are there that later pairs share.
+func Touch(ctx context.Context, s Subject, accounts []string) error {
+	errs := make([]error, len(accounts))
+	var done sync.WaitGroup
+	for i := range accounts {
+		done.Go(func() { errs[i] = s.Pair(ctx, "touch-"+accounts[i], accounts[i:i+1]) })
+	}
+	done.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stint-go/stint/spendlimit"
+)
+
+// SQLiteTwin makes a transaction of every call, with prepared statements on one connection behind a mutex.
+type SQLiteTwin struct {
+	ledger int64
+	conn   *sql.Conn
+
+	mu                      sync.Mutex
+	begin, commit, rollback *sql.Stmt
+	lock, room, open        *sql.Stmt
+	account, held, spent    *sql.Stmt
+	limitUp, limitDown      *sql.Stmt
+	hold, ended, line       *sql.Stmt
+	owner, done             *sql.Stmt
+	entry, posts            *sql.Stmt
+}
+
+// NewSQLiteTwin returns a twin on a file in which a [Ledger] has made a pair on each account.
+func NewSQLiteTwin(ctx context.Context, db *sql.DB) (_ *SQLiteTwin, err error) {
+	t := new(SQLiteTwin)
+	if t.conn, err = db.Conn(ctx); err != nil {
+		return nil, err
+	}
+	x := newTwinTexts(strings.NewReplacer("{", "stint_", "}", "", "$", "?").Replace)
+	for text, st := range map[string]**sql.Stmt{
+		"BEGIN IMMEDIATE": &t.begin, "COMMIT": &t.commit, "ROLLBACK": &t.rollback,
+		x.lock: &t.lock, x.room: &t.room, x.open: &t.open, x.account: &t.account, x.held: &t.held, x.spent: &t.spent,
+		x.limitUp: &t.limitUp, x.limitDown: &t.limitDown, x.hold: &t.hold, x.ended: &t.ended, x.line: &t.line,
+		x.owner: &t.owner, x.done: &t.done, x.entry: &t.entry, x.posts: &t.posts,
+	} {
+		if *st, err = t.conn.PrepareContext(ctx, text); err != nil {
+			return nil, errors.Join(err, t.Close())
+		}
+	}
+	return t, t.conn.QueryRowContext(ctx, "SELECT id FROM stint_ledger").Scan(&t.ledger)
+}
+
+// Close gives the connection back.
+func (t *SQLiteTwin) Close() error { return t.conn.Close() }
+
+// Pair implements Subject.
+func (t *SQLiteTwin) Pair(ctx context.Context, key string, accounts []string) error {
+	err := t.transaction(ctx, func(x *sqliteCall) { t.reserve(x, key, accounts[0]) })
+	if err == nil {
+		err = t.transaction(ctx, func(x *sqliteCall) { t.settle(x, key, accounts[0]) })
+	}
+	return err
+}
+
+// sqliteCall is a transaction; after its first error it does nothing.
+type sqliteCall struct {
+	ctx context.Context
+	err error
+}
+
+func (x *sqliteCall) exec(st *sql.Stmt, args ...any) (id int64) {
+	if x.err != nil {
+		return 0
+	}
+	var result sql.Result
+	if result, x.err = st.ExecContext(x.ctx, args...); x.err == nil {
+		id, x.err = result.LastInsertId()
+	}
+	return id
+}
+
+func (x *sqliteCall) get(st *sql.Stmt, args []any, into ...any) {
+	if x.err == nil {
+		x.err = st.QueryRowContext(x.ctx, args...).Scan(into...)
+	}
+}
+
+func (t *SQLiteTwin) transaction(ctx context.Context, f func(*sqliteCall)) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := &sqliteCall{ctx: ctx}
+	x.exec(t.begin)
+	f(x)
+	x.exec(t.commit)
+	if x.err != nil {
+		_, _ = t.rollback.ExecContext(context.WithoutCancel(ctx))
+	}
+	return x.err
+}
+
+// next is the account's next entry.
+func (t *SQLiteTwin) next(x *sqliteCall, name string) (account, seq, now int64) {
+	x.get(t.lock, []any{t.ledger, name}, &account, &seq, &now)
+	return account, seq + 1, max(now, time.Now().UnixMicro())
+}
+
+func (t *SQLiteTwin) reserve(x *sqliteCall, key, name string) {
+	account, seq, now := t.next(x, name)
+	var period, limit, room int64
+	x.get(t.room, []any{t.ledger, name, now}, &period, &limit, &room)
+	if x.err == nil && room < amount {
+		x.err = spendlimit.ErrDenied
+	}
+	expires := now + ttl.Microseconds()
+	x.exec(t.account, account, seq, now)
+	x.exec(t.limitUp, limit, amount)
+	x.exec(t.held, period, amount)
+	hold := x.exec(t.hold, nil, t.ledger, key, owners(account), amount, now, seq, expires)
+	x.exec(t.line, hold, period)
+	x.exec(t.owner, account, hold, expires)
+	x.exec(t.entry, account, seq, now, reserved, key)
+	x.exec(t.posts, account, seq, now, 0, amount, period)
+}
+
+func (t *SQLiteTwin) settle(x *sqliteCall, key, name string) {
+	account, seq, now := t.next(x, name)
+	var hold, state, own, born, period, limit int64
+	x.get(t.open, []any{t.ledger, key}, &hold, &state, &own, &born, &period, &limit)
+	if x.err == nil && (state != int64(spendlimit.Open) || own < cost) {
+		x.err = spendlimit.ErrInvalid
+	}
+	x.exec(t.account, account, seq, now)
+	x.exec(t.limitDown, limit, own)
+	x.exec(t.spent, period, own, cost)
+	x.exec(t.ended, hold, cost, own-cost, now, settledReceipt(seq))
+	x.exec(t.done, account, hold)
+	x.exec(t.entry, account, seq, now, settled, key)
+	x.exec(t.posts, account, seq, born, cost, -own, period)
+}
