@@ -45,7 +45,7 @@ func (t *PostgresTwin) Close() error {
 }
 
 func (t *PostgresTwin) text(template string) string {
-	return strings.NewReplacer("{", t.schema+".spend_", "}", "").Replace(template)
+	return tableMark.ReplaceAllString(template, strings.ReplaceAll(t.schema, "$", "$$")+".spend_$1")
 }
 
 // ForUpdate makes a transaction of every call that locks the account first. It takes two round trips: one to lock and

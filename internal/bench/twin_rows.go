@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -46,6 +47,8 @@ func newTwinTexts(of func(template string) string) *twinTexts {
 			"VALUES ($1, $2, 0, NULL, $3, $4, $5, 0), ($1, $2, 1, $6, 0, $4, $5, 0)"),
 	}
 }
+
+var tableMark = regexp.MustCompile(`\{([a-z]+)\}`)
 
 const holdColumns = "id, ledger_id, key, owners, accounts, amount, min, rest, free, split_group, slots, ttl_us, labels, price, state, granted, grown, " +
 	"received, own, recorded, carved, covered, returned, assumed, end_own, end_charge, open_usages, marks, children, depth, expires_us, born_us, " +

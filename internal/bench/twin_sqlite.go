@@ -14,7 +14,7 @@ import (
 // SQLiteTwin makes a transaction of every call, with prepared statements on one connection behind a mutex.
 type SQLiteTwin struct {
 	ledger int64
-	conn   *sql.Conn
+	close  []func() error
 
 	mu                      sync.Mutex
 	begin, commit, rollback *sql.Stmt
@@ -27,27 +27,32 @@ type SQLiteTwin struct {
 }
 
 // NewSQLiteTwin returns a twin on a file in which a [Ledger] has made a pair on each account.
-func NewSQLiteTwin(ctx context.Context, db *sql.DB) (_ *SQLiteTwin, err error) {
+func NewSQLiteTwin(ctx context.Context, db *sql.DB) (*SQLiteTwin, error) {
 	t := new(SQLiteTwin)
-	if t.conn, err = db.Conn(ctx); err != nil {
+	conn, err := db.Conn(ctx)
+	if err != nil {
 		return nil, err
 	}
-	x := newTwinTexts(strings.NewReplacer("{", "stint_", "}", "", "$", "?").Replace)
+	t.close = append(t.close, conn.Close)
+	x := newTwinTexts(func(template string) string {
+		return strings.ReplaceAll(tableMark.ReplaceAllString(template, "stint_$1"), "$", "?")
+	})
 	for text, st := range map[string]**sql.Stmt{
 		"BEGIN IMMEDIATE": &t.begin, "COMMIT": &t.commit, "ROLLBACK": &t.rollback,
 		x.lock: &t.lock, x.room: &t.room, x.open: &t.open, x.account: &t.account, x.held: &t.held, x.spent: &t.spent,
 		x.limitUp: &t.limitUp, x.limitDown: &t.limitDown, x.hold: &t.hold, x.ended: &t.ended, x.line: &t.line,
 		x.owner: &t.owner, x.done: &t.done, x.entry: &t.entry, x.posts: &t.posts,
 	} {
-		if *st, err = t.conn.PrepareContext(ctx, text); err != nil {
+		if *st, err = conn.PrepareContext(ctx, text); err != nil {
 			return nil, errors.Join(err, t.Close())
 		}
+		t.close = append(t.close, (*st).Close)
 	}
-	return t, t.conn.QueryRowContext(ctx, "SELECT id FROM stint_ledger").Scan(&t.ledger)
+	return t, conn.QueryRowContext(ctx, "SELECT id FROM stint_ledger").Scan(&t.ledger)
 }
 
 // Close gives the connection back.
-func (t *SQLiteTwin) Close() error { return t.conn.Close() }
+func (t *SQLiteTwin) Close() error { return closeAll(t.close) }
 
 // Pair implements Subject.
 func (t *SQLiteTwin) Pair(ctx context.Context, key string, accounts []string) error {
