@@ -3,6 +3,8 @@ package sqlite
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
@@ -10,8 +12,9 @@ import (
 
 // dialect is SQLite's. A list is a JSON array in a text.
 var dialect = spendsql.Dialect{
-	Name:  func(table string) string { return "stint_" + table },
-	Param: "?",
+	Name: func(table string) string { return "stint_" + table },
+	// With the plus SQLite does not look at a value to plan with it, after which it would plan anew for every value.
+	Param: "+?",
 	In:    func(param string) string { return "IN (SELECT value FROM json_each(" + param + "))" },
 	Each:  func(param, _ string) string { return "json_each(" + param + ") AS l" },
 	List: func(list any) any {
@@ -24,13 +27,17 @@ var dialect = spendsql.Dialect{
 		}
 		return string(text)
 	},
-	Insert: func(t *spendsql.Table, rows [][]any) []spendsql.Stmt {
-		list := make([]spendsql.Stmt, len(rows))
-		for i, row := range rows {
-			list[i] = spendsql.Stmt{SQL: inserts[t], Args: row}
-		}
-		return list
-	},
+	Insert: func(t *spendsql.Table, rows [][]any) []spendsql.Stmt { return each(inserts[t], rows) },
+	Update: func(t *spendsql.Table, rows [][]any) []spendsql.Stmt { return each(updates[t], rows) },
+}
+
+// each runs a statement with every row.
+func each(text string, rows [][]any) []spendsql.Stmt {
+	list := make([]spendsql.Stmt, len(rows))
+	for i, row := range rows {
+		list[i] = spendsql.Stmt{SQL: text, Args: row}
+	}
+	return list
 }
 
 // reserveWriter writes nothing, but takes the place of the one writer at once; without it a transaction that has read
@@ -39,12 +46,16 @@ const reserveWriter = "DELETE FROM stint_ledger WHERE 0"
 
 var (
 	inserts = map[*spendsql.Table]string{}
+	updates = map[*spendsql.Table]string{}
 	lastIDs = map[*spendsql.Table]string{}
 )
 
 func init() {
 	for _, t := range spendsql.Tables() {
 		inserts[t] = "INSERT INTO stint_" + t.Name + " VALUES (?" + strings.Repeat(", ?", len(t.Columns)-1) + ")"
+		if len(t.Changing()) > t.Keys {
+			updates[t] = dialect.UpdateText(t)
+		}
 		if t.Keys == 1 {
 			lastIDs[t] = "SELECT coalesce(max(id), 0) FROM stint_" + t.Name
 		}
@@ -54,11 +65,8 @@ func init() {
 // texts lists every statement of a step.
 func texts(q *spendsql.Queries) []string {
 	list := append(q.Texts(), reserveWriter)
-	for _, text := range inserts {
-		list = append(list, text)
-	}
-	for _, text := range lastIDs {
-		list = append(list, text)
+	for _, texts := range []map[*spendsql.Table]string{inserts, updates, lastIDs} {
+		list = slices.AppendSeq(list, maps.Values(texts))
 	}
 	return list
 }

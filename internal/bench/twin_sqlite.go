@@ -35,7 +35,7 @@ func NewSQLiteTwin(ctx context.Context, db *sql.DB) (*SQLiteTwin, error) {
 	}
 	t.close = append(t.close, conn.Close)
 	x := newTwinTexts(func(template string) string {
-		return strings.ReplaceAll(tableMark.ReplaceAllString(template, "stint_$1"), "$", "?")
+		return strings.ReplaceAll(tableMark.ReplaceAllString(template, "stint_$1"), "$", "+?") // as in the adapter: planned once
 	})
 	for text, st := range map[string]**sql.Stmt{
 		"BEGIN IMMEDIATE": &t.begin, "COMMIT": &t.commit, "ROLLBACK": &t.rollback,

@@ -36,6 +36,7 @@ type Dialect struct {
 	Shared bool                            // others write at the same time: an account is made before it is locked (C3)
 	List   func(list any) any              // a []int64 or []string as a parameter
 	Insert func(t *Table, rows [][]any) []Stmt
+	Update func(t *Table, rows [][]any) []Stmt // rows have the columns of t.Changing
 }
 
 // text makes a statement of a template: {hold} is a table, $1 a parameter, @in($1) a test, @each($1, bigint) a table and @lock
@@ -79,10 +80,10 @@ func (d *Dialect) InsertText(t *Table) string {
 	return fmt.Sprintf("INSERT INTO %s (%s)", d.Name(t.Name), strings.Join(names, ", "))
 }
 
-// updateText sets all columns of the row with the keys. The parameters are the columns in their order.
-func (d *Dialect) updateText(t *Table) string {
+// UpdateText sets the columns of one row. The parameters are those of [Table.Changing] in their order.
+func (d *Dialect) UpdateText(t *Table) string {
 	var set, where []string
-	for i, c := range t.Columns {
+	for i, c := range t.Changing() {
 		part := fmt.Sprintf("%s = %s%d", quoted(c.Name), d.Param, i+1)
 		if i < t.Keys {
 			where = append(where, part)

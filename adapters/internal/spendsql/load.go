@@ -262,13 +262,18 @@ func (s *Step) readNamed() error {
 			add(s.stmt(s.q.around, func(r Row) error { _, err := s.readPeriod(r); return err }, locked, at))
 		}
 	}
-	for _, id := range locked {
-		s.listDue(add, id)
+	var due []int64
+	if len(locked) > 0 {
+		add(s.stmt(s.q.dueOn, func(r Row) error {
+			var id int64
+			err := r.Scan(&id)
+			due = append(due, id)
+			return err
+		}, locked, s.Now))
 	}
 	if len(n.Holds) > 0 {
 		add(s.stmt(s.q.holdsByKey, s.readHold, s.ledger, n.Holds))
 		add(s.stmt(s.q.linesByKey, s.readLine, s.ledger, n.Holds))
-		add(s.stmt(s.q.periodsByKey, func(r Row) error { _, err := s.readPeriod(r); return err }, s.ledger, n.Holds))
 	}
 	list = append(list, s.readUsages()...)
 	if len(n.Groups) > 0 && len(locked) > 0 {
@@ -281,7 +286,7 @@ func (s *Step) readNamed() error {
 	}
 	for _, name := range n.Expiring {
 		if a := s.records.byName[name]; a != nil {
-			first := s.holdList(add, s.q.expiring, a.id, spendlimit.MaxExpiring)
+			first := s.holdList(add, s.q.expiring, a.id)
 			s.finish = append(s.finish, func() { s.Work.AddExpiring(name, s.linkAll(*first)) })
 		}
 	}
@@ -305,6 +310,13 @@ func (s *Step) readNamed() error {
 			ended := s.holdList(add, s.q.prunable, a.id, p.Before, p.Max)
 			s.finish = append(s.finish, func() { s.Work.AddPrune(p.Account, s.linkEntries(found), s.linkAll(*ended)) })
 		}
+	}
+	if err := s.run(list...); err != nil {
+		return err
+	}
+	list = nil
+	for _, id := range due {
+		s.listDue(add, id)
 	}
 	if err := s.run(list...); err != nil {
 		return err
@@ -334,7 +346,7 @@ func (s *Step) listDue(add func(Stmt), account int64) {
 			s.want, s.mine = append(s.want, id), append(s.mine, id)
 		}
 		return err
-	}, account, s.Now, spendlimit.MaxDue+1))
+	}, account, s.Now))
 	s.finish = append(s.finish, func() {
 		a := s.account(account)
 		a.Due, a.More = s.linkAll((*due)[:min(len(*due), spendlimit.MaxDue)]), len(*due) > spendlimit.MaxDue

@@ -1,23 +1,27 @@
 package spendsql
 
-import "sync"
+import (
+	"strconv"
+	"sync"
+
+	"github.com/stint-go/stint/spendlimit"
+)
 
 // Queries are the statements for one database, made once, and what is known of it.
 type Queries struct {
 	d     *Dialect
 	known *sync.Map // name of a ledger → ledgerRec; nil: nothing is kept
 
-	ledger, accounts, ownersByKey, ownersBelow, ownersLive     string
-	accountsByID, accountsSeen, accountsMissing                string
-	dropAccounts                                               string
-	due, expiring, members, on, below, prunable                string
-	holdsByKey, holdsByID, linesByKey, linesByID, periodsByKey string
-	limits, limitsByID, around, periodsByID, periodsOf         string
-	usages, usagesOf, journal, oldest, postings                string
-	moves, ends, dropEntries, dropPostings                     string
-	dropLines, dropOwners, dropUsages, dropHolds               string
-	listHolds, listHoldsOn, listDue, listEntries               string
-	updates                                                    map[*Table]string
+	ledger, accounts, ownersByKey, ownersBelow, ownersLive string
+	accountsByID, accountsSeen, accountsMissing            string
+	dropAccounts                                           string
+	due, dueOn, expiring, members, on, below, prunable     string
+	holdsByKey, holdsByID, linesByKey, linesByID           string
+	limits, limitsByID, around, periodsByID, periodsOf     string
+	usages, usagesOf, journal, oldest, postings            string
+	moves, ends, dropEntries, dropPostings                 string
+	dropLines, dropOwners, dropUsages, dropHolds           string
+	listHolds, listHoldsOn, listDue, listEntries           string
 }
 
 // NewQueries makes the statements.
@@ -42,8 +46,10 @@ func NewQueries(d *Dialect) *Queries {
 		ownersLive: "SELECT h.owners FROM {account} a JOIN {owner} o ON o.account_id = a.id AND o.live JOIN {hold} h ON h.id = o.hold_id " +
 			"WHERE a.ledger_id = $1 AND a.name @in($2)",
 
-		due:      live + "AND o.expires_us < $2 ORDER BY o.expires_us, h.key LIMIT $3",
-		expiring: live + "ORDER BY o.expires_us, h.key LIMIT $2",
+		// A number as the limit, because SQLite prepares a statement anew whenever a parameter there is bound.
+		due:      live + "AND o.expires_us < $2 ORDER BY o.expires_us, h.key LIMIT " + strconv.Itoa(spendlimit.MaxDue+1),
+		dueOn:    "SELECT l.value FROM @each($1, bigint) WHERE EXISTS (SELECT 1 FROM {owner} o WHERE o.account_id = l.value AND o.live AND o.expires_us < $2)",
+		expiring: live + "ORDER BY o.expires_us, h.key LIMIT " + strconv.Itoa(spendlimit.MaxExpiring),
 		members: "SELECT o.account_id, o.hold_id, o.split_group FROM {owner} o WHERE o.account_id @in($1) AND o.live AND o.split_group @in($2) " +
 			"ORDER BY o.account_id, o.hold_id",
 		on:    "SELECT o.hold_id FROM {owner} o WHERE o.account_id = $1 ORDER BY o.hold_id",
@@ -62,8 +68,6 @@ func NewQueries(d *Dialect) *Queries {
 		around: "SELECT " + periods.list("p") + " FROM {period} p WHERE p.id IN (" +
 			"SELECT (SELECT b.id FROM {period} b WHERE b.limit_id = m.id AND b.start_us <= $2 ORDER BY b.start_us DESC LIMIT 1)" + newest +
 			"UNION ALL SELECT (SELECT n.id FROM {period} n WHERE n.limit_id = m.id AND n.start_us > $2 ORDER BY n.start_us LIMIT 1)" + newest + ")",
-		periodsByKey: "SELECT DISTINCT " + periods.list("p") + " FROM {hold} h JOIN {line} n ON n.hold_id = h.id JOIN {period} p ON p.id = n.period_id " +
-			"WHERE h.ledger_id = $1 AND h.key @in($2)",
 		periodsByID: "SELECT " + periods.list("p") + " FROM {period} p WHERE p.id @in($1)",
 		periodsOf: "SELECT " + periods.list("p") + " FROM {period} p JOIN {limit} m ON m.id = p.limit_id WHERE m.account_id = $1 " +
 			"ORDER BY m.name, m.gen, p.start_us",
@@ -91,13 +95,9 @@ func NewQueries(d *Dialect) *Queries {
 			"AND (o.expires_us < $2 OR o.expires_us < a.last_us) JOIN {hold} h ON h.id = o.hold_id WHERE l.name = $1 ORDER BY o.expires_us, h.key LIMIT $3",
 		listEntries: "SELECT a.id, " + entries.list("e") + " FROM {account} a JOIN {ledger} l ON l.id = a.ledger_id JOIN {entry} e ON e.account_id = a.id " +
 			"WHERE l.name = $1 AND a.name = $2 AND e.seq > $3 ORDER BY e.seq LIMIT $4",
-		updates: map[*Table]string{},
 	}
 	for _, text := range q.all() {
 		*text = d.text(*text)
-	}
-	for _, t := range Tables() {
-		q.updates[t] = d.updateText(t)
 	}
 	return q
 }
@@ -122,8 +122,8 @@ const (
 
 func (q *Queries) all() []*string {
 	return []*string{
-		&q.ledger, &q.accounts, &q.accountsByID, &q.accountsSeen, &q.accountsMissing, &q.dropAccounts, &q.ownersByKey, &q.ownersBelow, &q.ownersLive, &q.due, &q.expiring, &q.members, &q.on, &q.below, &q.prunable,
-		&q.holdsByKey, &q.holdsByID, &q.linesByKey, &q.linesByID, &q.periodsByKey, &q.limits, &q.limitsByID, &q.around, &q.periodsByID, &q.periodsOf, &q.usages, &q.usagesOf, &q.journal,
+		&q.ledger, &q.accounts, &q.accountsByID, &q.accountsSeen, &q.accountsMissing, &q.dropAccounts, &q.ownersByKey, &q.ownersBelow, &q.ownersLive, &q.due, &q.dueOn, &q.expiring, &q.members, &q.on, &q.below, &q.prunable,
+		&q.holdsByKey, &q.holdsByID, &q.linesByKey, &q.linesByID, &q.limits, &q.limitsByID, &q.around, &q.periodsByID, &q.periodsOf, &q.usages, &q.usagesOf, &q.journal,
 		&q.oldest, &q.postings, &q.moves, &q.ends, &q.dropEntries, &q.dropPostings, &q.dropLines, &q.dropOwners, &q.dropUsages, &q.dropHolds,
 		&q.listHolds, &q.listHoldsOn, &q.listDue, &q.listEntries,
 	}
@@ -134,9 +134,6 @@ func (q *Queries) Texts() []string {
 	var list []string
 	for _, s := range q.all() {
 		list = append(list, *s)
-	}
-	for _, s := range q.updates {
-		list = append(list, s)
 	}
 	return list
 }

@@ -11,13 +11,19 @@ type Table struct {
 	Name    string
 	Columns []Column
 	Keys    int // so many of the columns, from the first on, tell rows apart
+	Fixed   int // so many behind the keys never change
+}
+
+// Changing lists the columns of an update: the keys and all that may change.
+func (t *Table) Changing() []Column {
+	return append(t.Columns[:t.Keys:t.Keys], t.Columns[t.Keys+t.Fixed:]...)
 }
 
 // Column is a column with its type in Postgres.
 type Column struct{ Name, Type string }
 
-func table(name string, keys int, columns ...Column) *Table {
-	return &Table{Name: name, Keys: keys, Columns: columns}
+func table(name string, keys, fixed int, columns ...Column) *Table {
+	return &Table{Name: name, Keys: keys, Fixed: fixed, Columns: columns}
 }
 
 func ints(names ...string) []Column  { return typed("bigint", names) }
@@ -41,26 +47,26 @@ func join(lists ...[]Column) (all []Column) {
 
 // The tables. The fields method of the record of each lists pointers to its columns in this order.
 var (
-	ledgers  = table("ledger", 1, join(ints("id"), texts("name", "unit"), ints("scale"))...)
-	accounts = table("account", 1, join(ints("id", "ledger_id"), texts("name"), ints("seq", "last_us", "pruned"))...)
-	limits   = table("limit", 1, join(
+	ledgers  = table("ledger", 1, 3, join(ints("id"), texts("name", "unit"), ints("scale"))...)
+	accounts = table("account", 1, 2, join(ints("id", "ledger_id"), texts("name"), ints("seq", "last_us", "pruned"))...)
+	limits   = table("limit", 1, 3, join(
 		ints("id", "account_id"), texts("name"), ints("gen", "kind", "week_start", "anchor"), texts("zone"), ints("amount", "mode", "on_unpriced"),
 		bools("carry_holds"), ints("carry_unused"), texts("thresholds"), ints("raise_by", "raise_until_us", "rev"), texts("print", "prev"),
 		ints("since_us", "pin_us", "held_all"), bools("removed"))...)
-	periods = table("period", 1, join(
+	periods = table("period", 1, 2, join(
 		ints("id", "limit_id", "start_us", "end_us"), texts("label"), ints("mode", "in_force", "raised", "raised_until_us", "spent", "held", "overrun", "cut",
 			"carry_in", "carry_out", "assumed", "unpriced"), texts("fired"), ints("base_spent", "base_held", "base_overrun"))...)
-	holds = table("hold", 1, join(
+	holds = table("hold", 1, 14, join(
 		ints("id", "ledger_id"), texts("key"), ints("parent_id"), texts("owners", "accounts"), ints("amount", "min"), bools("rest", "free"),
 		texts("split_group"), ints("slots", "ttl_us"), texts("labels", "price"), ints("state", "granted", "grown", "received", "own", "recorded",
 			"carved", "covered", "returned", "assumed", "end_own", "end_charge", "open_usages", "marks", "children", "depth", "expires_us",
 			"born_us", "ended_us", "seq"), texts("bound_account", "bound_limit", "bound_parent", "receipt"), ints("part_us", "part_left"),
 		texts("more_parts", "assumes"))...)
-	lines   = table("line", 3, ints("hold_id", "part", "n", "period_id")...)
-	owners  = table("owner", 2, join(ints("account_id", "hold_id"), bools("live"), ints("expires_us"), texts("split_group"))...)
-	usages  = table("usage", 3, join(ints("ledger_id", "hold_id"), texts("id"), ints("kind"), typed("bytea", []string{"content"}), ints("cost"), bools("unpriced"), texts("receipt"))...)
-	entries = table("entry", 2, join(ints("account_id", "seq", "at_us", "kind"), texts("ref", "hold", "reason"), ints("source"), texts("labels"))...)
-	posts   = table("posting", 3, ints("account_id", "seq", "n", "period_id", "counts_us", "spent", "held", "overrun")...)
+	lines   = table("line", 3, 0, ints("hold_id", "part", "n", "period_id")...)
+	owners  = table("owner", 2, 0, join(ints("account_id", "hold_id"), bools("live"), ints("expires_us"), texts("split_group"))...)
+	usages  = table("usage", 3, 0, join(ints("ledger_id", "hold_id"), texts("id"), ints("kind"), typed("bytea", []string{"content"}), ints("cost"), bools("unpriced"), texts("receipt"))...)
+	entries = table("entry", 2, 0, join(ints("account_id", "seq", "at_us", "kind"), texts("ref", "hold", "reason"), ints("source"), texts("labels"))...)
+	posts   = table("posting", 3, 0, ints("account_id", "seq", "n", "period_id", "counts_us", "spent", "held", "overrun")...)
 )
 
 // Tables lists all of them, parents first.

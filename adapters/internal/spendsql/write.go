@@ -10,7 +10,7 @@ import (
 // Statements returns what stores the changes of the step.
 func (s *Step) Statements() ([]Stmt, error) {
 	c := s.Work.Changes()
-	w := writer{Step: s, inserts: map[*Table][][]any{}}
+	w := writer{Step: s, inserts: map[*Table][][]any{}, updates: map[*Table][][]any{}}
 	if err := w.newIDs(c); err != nil {
 		return nil, err
 	}
@@ -27,20 +27,25 @@ func (s *Step) Statements() ([]Stmt, error) {
 			list = append(list, s.q.d.Insert(t, rows)...)
 		}
 	}
-	return append(list, w.updates...), nil
+	for _, t := range Tables() {
+		if rows := w.updates[t]; len(rows) > 0 {
+			list = append(list, s.q.d.Update(t, rows)...)
+		}
+	}
+	return append(list, w.others...), nil
 }
 
-// writer collects statements: all inserts go before all updates, parents before what points at them.
+// writer collects rows and statements: all inserts go before all updates, parents before what points at them.
 type writer struct {
 	*Step
-	inserts map[*Table][][]any
-	updates []Stmt
+	inserts, updates map[*Table][][]any
+	others           []Stmt
 }
 
 func (w *writer) insert(t *Table, fields []any) { w.inserts[t] = append(w.inserts[t], fields) }
 
 func (w *writer) update(t *Table, fields []any) {
-	w.updates = append(w.updates, Stmt{SQL: w.q.updates[t], Args: fields})
+	w.updates[t] = append(w.updates[t], append(fields[:t.Keys:t.Keys], fields[t.Keys+t.Fixed:]...))
 }
 
 // newIDs gives every new row its id.
@@ -97,7 +102,7 @@ func (w *writer) accounts(c *spendlimit.Changes) {
 		}
 	}
 	if len(w.created) > 0 { // the step left them alone
-		w.updates = append(w.updates, w.stmt(w.q.dropAccounts, nil, slices.Sorted(maps.Values(w.created))))
+		w.others = append(w.others, w.stmt(w.q.dropAccounts, nil, slices.Sorted(maps.Values(w.created))))
 	}
 	for _, a := range c.Accounts {
 		w.update(accounts, fields(a))
@@ -150,14 +155,14 @@ func (w *writer) holds(c *spendlimit.Changes) {
 		live := h.State.Live()
 		switch {
 		case h.ExpiresUS != r.stored.expires:
-			w.updates = append(w.updates, w.stmt(w.q.moves, nil, live, h.ExpiresUS, r.id))
+			w.others = append(w.others, w.stmt(w.q.moves, nil, live, h.ExpiresUS, r.id))
 		case live != r.stored.live:
 			ended[live] = append(ended[live], r.id)
 		}
 		w.newLines(r, h)
 	}
 	for live, ids := range ended {
-		w.updates = append(w.updates, w.stmt(w.q.ends, nil, live, ids))
+		w.others = append(w.others, w.stmt(w.q.ends, nil, live, ids))
 	}
 }
 
@@ -241,7 +246,7 @@ func (w *writer) entries(c *spendlimit.Changes) {
 func (w *writer) pruned(c *spendlimit.Changes) {
 	for _, a := range c.Accounts {
 		if rec := w.records.accounts[accountID(a)]; a.Pruned > rec.pruned {
-			w.updates = append(w.updates,
+			w.others = append(w.others,
 				w.stmt(w.q.dropEntries, nil, rec.id, a.Pruned), w.stmt(w.q.dropPostings, nil, rec.id, a.Pruned))
 		}
 	}
@@ -252,7 +257,7 @@ func (w *writer) pruned(c *spendlimit.Changes) {
 	for _, h := range c.Pruned {
 		ids = append(ids, holdOf(h).id)
 	}
-	w.updates = append(w.updates,
+	w.others = append(w.others,
 		w.stmt(w.q.dropUsages, nil, w.ledger, ids), w.stmt(w.q.dropLines, nil, ids), w.stmt(w.q.dropOwners, nil, ids),
 		w.stmt(w.q.dropHolds, nil, ids))
 }
