@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stint-go/stint/adapters/postgres"
@@ -19,9 +20,9 @@ import (
 type database interface {
 	// Spend is the ledger's store, for calls that belong to no transaction.
 	Spend() spendlimit.Store
-	// commit calls book with the ledger's store, and then runs the statement that book returns. What book has done on the
-	// store is committed before the statement: when something breaks between them, the same call again does the rest. An
-	// error of the database wraps ErrUnavailable or ErrUncertain, as those of a ledger do.
+	// commit calls book with the ledger's store inside a transaction, and runs the statement that it returns in the same
+	// one: both are kept, or, when one fails, neither. An error of the database wraps ErrUnavailable or ErrUncertain, as
+	// those of a ledger do.
 	commit(ctx context.Context, book func(spendlimit.Store) (statement, error)) error
 	// find reads one row; sql.ErrNoRows if there is none.
 	find(ctx context.Context, query string, arg any, into ...any) error
@@ -104,15 +105,15 @@ func (d *sqliteDB) commit(ctx context.Context, book func(spendlimit.Store) (stat
 	case <-ctx.Done():
 		return unavailable(ctx.Err())
 	}
-	st, err := book(d.Spend())
-	if err != nil {
-		return err
-	}
 	tx, err := d.SQL().BeginTx(ctx, nil)
 	if err != nil {
 		return unavailable(err)
 	}
 	defer func() { _ = tx.Rollback() }()
+	st, err := book(d.WithTx(tx).Spend())
+	if err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, st.text, st.args...); err != nil {
 		return unavailable(err)
 	}
@@ -164,16 +165,39 @@ func (d *postgresDB) createRuns(ctx context.Context) error {
 	})
 }
 
+const maxTries = 5 // of a transaction that loses against others
+
 func (d *postgresDB) commit(ctx context.Context, book func(spendlimit.Store) (statement, error)) error {
-	st, err := book(d.Spend())
-	if err != nil {
-		return err
+	for tries := 1; ; tries++ {
+		if err := d.try(ctx, book); tries == maxTries || !lost(err) {
+			return err
+		}
 	}
+}
+
+// lost tells whether a transaction was rolled back because of another one: begun anew it may succeed.
+func lost(err error) bool {
+	var e *pgconn.PgError
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case "40001", "40P01", "23505": // serialization, deadlock; two made the same row
+		return true
+	}
+	return false
+}
+
+func (d *postgresDB) try(ctx context.Context, book func(spendlimit.Store) (statement, error)) error {
 	tx, err := d.pool.Begin(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	st, err := book(d.WithTx(tx).Spend())
+	if err != nil {
+		return err
+	}
 	if _, err := tx.Exec(ctx, st.text, st.args...); err != nil {
 		return unavailable(err)
 	}

@@ -45,7 +45,7 @@ func (j job) MarshalJSON() ([]byte, error) {
 var (
 	errNoRun     = errors.New("there is no such run")
 	errOtherRun  = errors.New("the Idempotency-Key was used for another run")
-	errKeySpent  = errors.New("the run of this Idempotency-Key was never answered and has ended; send a new key")
+	errKeySpent  = errors.New("the money for this Idempotency-Key has been given back; send a new key")
 	errOtherCost = errors.New("the run is settled with another cost")
 )
 
@@ -56,8 +56,8 @@ type runs struct {
 	ttl time.Duration
 }
 
-// ledger is a ledger on the store that a commit gives. Making one costs nothing and does no I/O; but only calls on the same
-// ledger are combined, so a busy service pays for each run's commits alone.
+// ledger is a ledger on a store, for one transaction. Making one costs nothing and does no I/O; but only calls on the same
+// ledger are combined, so a run pays for its commits alone: the price of a commit that has the service's row in it.
 func (s *runs) ledger(store spendlimit.Store) (*spendlimit.Ledger, error) {
 	return spendlimit.New(store, s.cfg)
 }
@@ -65,8 +65,8 @@ func (s *runs) ledger(store spendlimit.Store) (*spendlimit.Ledger, error) {
 // holdOf is the key of a run's hold: it follows from the caller's key, so that a call that is repeated finds the hold.
 func holdOf(key string) string { return "run/" + key }
 
-// admit reserves the estimate and stores the run, or returns the run that this key has made before. Whatever is done of it
-// when something breaks, the same call again does the rest. A refusal is a DeniedError, and is not remembered.
+// admit reserves the estimate and stores the run, both or neither, or returns the run that this key has made before. A
+// refusal is a DeniedError, and is not remembered.
 func (s *runs) admit(ctx context.Context, j job) (job, error) {
 	if have, err := s.find(ctx, "idempotency_key", j.key); !errors.Is(err, errNoRun) {
 		return same(have, j, err)
