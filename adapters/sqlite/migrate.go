@@ -93,7 +93,7 @@ func applied(ctx context.Context, q querier) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	ours, have := migrations(), 0
 	for rows.Next() {
 		var version int

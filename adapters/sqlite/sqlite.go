@@ -55,12 +55,14 @@ func open(ctx context.Context, db *sql.DB, o *Options) (*DB, error) {
 	}
 	d.prepared = map[string]*sql.Stmt{}
 	for _, text := range texts(d.queries) {
-		err := patiently(ctx, func() (err error) {
-			d.prepared[text], err = db.PrepareContext(ctx, text)
+		err := patiently(ctx, func() error {
+			st, err := db.PrepareContext(ctx, text) //nolint:sqlclosecheck // Close does
+			if err == nil {
+				d.prepared[text] = st
+			}
 			return d.failed(err)
 		})
 		if err != nil {
-			delete(d.prepared, text)
 			_ = d.Close()
 			return nil, err
 		}

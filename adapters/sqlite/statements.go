@@ -12,7 +12,7 @@ import (
 
 // dialect is SQLite's. A list is a JSON array in a text.
 var dialect = spendsql.Dialect{
-	Name: func(table string) string { return "stint_" + table },
+	Name: tableName,
 	// With the plus SQLite does not look at a value to plan with it, after which it would plan anew for every value.
 	Param: "+?",
 	In:    func(param string) string { return "IN (SELECT value FROM json_each(" + param + "))" },
@@ -44,23 +44,24 @@ func each(text string, rows [][]any) []spendsql.Stmt {
 // may be refused it later.
 const reserveWriter = "DELETE FROM stint_ledger WHERE 0"
 
-var (
-	inserts = map[*spendsql.Table]string{}
-	updates = map[*spendsql.Table]string{}
-	lastIDs = map[*spendsql.Table]string{}
-)
+var inserts, updates, lastIDs = tableTexts()
 
-func init() {
+func tableTexts() (inserts, updates, lastIDs map[*spendsql.Table]string) {
+	inserts, updates, lastIDs = map[*spendsql.Table]string{}, map[*spendsql.Table]string{}, map[*spendsql.Table]string{}
+	spelling := spendsql.Dialect{Name: tableName, Param: "?"} // the dialect itself needs these texts
 	for _, t := range spendsql.Tables() {
 		inserts[t] = "INSERT INTO stint_" + t.Name + " VALUES (?" + strings.Repeat(", ?", len(t.Columns)-1) + ")"
 		if len(t.Changing()) > t.Keys {
-			updates[t] = dialect.UpdateText(t)
+			updates[t] = spelling.UpdateText(t)
 		}
 		if t.Keys == 1 {
 			lastIDs[t] = "SELECT coalesce(max(id), 0) FROM stint_" + t.Name
 		}
 	}
+	return inserts, updates, lastIDs
 }
+
+func tableName(table string) string { return "stint_" + table }
 
 // texts lists every statement of a step.
 func texts(q *spendsql.Queries) []string {

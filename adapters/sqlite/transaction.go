@@ -88,7 +88,7 @@ func (d *DB) begin(ctx context.Context, reading bool) (*conn, error) {
 	}
 	c := &conn{d: d, queries: d.queries, conn: one, reading: reading, ctx: context.WithoutCancel(ctx), stop: func() {}}
 	if err = c.begin(ctx); err == nil && !reading && d.prepared != nil {
-		_, err = c.tx.StmtContext(ctx, d.prepared[reserveWriter]).ExecContext(ctx)
+		_, err = c.prepared(reserveWriter).ExecContext(ctx)
 	}
 	if err != nil {
 		c.end()
@@ -169,11 +169,19 @@ func (c *conn) Run(ctx context.Context, list ...spendsql.Stmt) error {
 	return nil
 }
 
+// statement is a *sql.Stmt that its transaction closes.
+type statement interface {
+	ExecContext(ctx context.Context, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, args ...any) (*sql.Rows, error)
+}
+
+func (c *conn) prepared(text string) statement { return c.tx.StmtContext(c.ctx, c.d.prepared[text]) }
+
 func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	prepared := c.tx.StmtContext(c.ctx, c.d.prepared[st.SQL])
+	prepared := c.prepared(st.SQL)
 	if st.Each == nil {
 		_, err := prepared.ExecContext(c.ctx, st.Args...)
 		return err
@@ -182,7 +190,7 @@ func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -78,7 +78,7 @@ func (t *Tx) write(ctx context.Context, f func(*conn) error) (err error) {
 		}
 	}()
 	// The only statement that may wait.
-	if _, err := t.tx.StmtContext(ctx, t.d.prepared[reserveWriter]).ExecContext(ctx); err != nil {
+	if _, err := c.prepared(reserveWriter).ExecContext(ctx); err != nil {
 		return t.decided(t.d.failed(err))
 	}
 	if err := f(c); err != nil {

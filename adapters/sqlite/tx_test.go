@@ -210,8 +210,8 @@ func TestC8_EndedTransaction(t *testing.T) {
 		tx := must1(w.sql.BeginTx(ctx, nil))(t)
 		cancel()
 		_, err = w.usd(w.db.WithTx(tx).Spend()).Reserve(t.Context(), ask("cancelled", 1))
-		if err != nil {
-			is(t, err, spendlimit.ErrClosed)
+		if err != nil && !errors.Is(err, spendlimit.ErrClosed) && !errors.Is(err, spendlimit.ErrUnavailable) {
+			t.Error(err)
 		}
 		if tx.Commit() == nil { // package sql rolls back in its own time, but never commits
 			t.Error("a cancelled transaction was committed")
