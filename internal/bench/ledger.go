@@ -83,15 +83,20 @@ func (l Lease) Pair(ctx context.Context, key string, accounts []string) error {
 	return err
 }
 
-// Hold makes n open holds on an account.
+// Hold makes n open holds on an account, many at a time.
 func (l Ledger) Hold(ctx context.Context, account string, n int) error {
-	for i := range n {
-		r := spendlimit.Request{Key: fmt.Sprintf("open/%d", i), Accounts: []string{account}, Amount: 1, TTL: 24 * time.Hour}
-		if _, err := l.Reserve(ctx, r); err != nil {
-			return err
-		}
+	errs := make([]error, min(n, 512))
+	var done sync.WaitGroup
+	for first := range errs {
+		done.Go(func() {
+			for i := first; i < n && errs[first] == nil; i += len(errs) {
+				r := spendlimit.Request{Key: fmt.Sprintf("open/%d", i), Accounts: []string{account}, Amount: 1, TTL: 24 * time.Hour}
+				_, errs[first] = l.Reserve(ctx, r)
+			}
+		})
 	}
-	return nil
+	done.Wait()
+	return errors.Join(errs...)
 }
 
 // Wide is a Subject whose pairs are on all of its accounts at once.

@@ -43,7 +43,8 @@ func NewSQLiteTwin(ctx context.Context, db *sql.DB) (*SQLiteTwin, error) {
 		x.limitUp: &t.limitUp, x.limitDown: &t.limitDown, x.hold: &t.hold, x.ended: &t.ended, x.line: &t.line,
 		x.owner: &t.owner, x.done: &t.done, x.entry: &t.entry, x.posts: &t.posts,
 	} {
-		if *st, err = conn.PrepareContext(ctx, text); err != nil {
+		*st, err = conn.PrepareContext(ctx, text) //nolint:sqlclosecheck // Close does
+		if err != nil {
 			return nil, errors.Join(err, t.Close())
 		}
 		t.close = append(t.close, (*st).Close)
