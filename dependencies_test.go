@@ -102,6 +102,8 @@ func TestCheck(t *testing.T) {
 		{"kit, library", map[string]string{"gate/gatetest/a.go": `package x; import _ "pgregory.net/rapid"`}, ""},
 		{"kit, adapter", map[string]string{"gate/gatetest/a.go": adapter}, "imports github.com/stint-go/stint/adapters/memory"},
 		{"throwaway database", map[string]string{"internal/a/a.go": testdb}, "imports github.com/stint-go/stint/internal/testdb"},
+		{"throwaway database in the benchmark", map[string]string{"internal/bench/ratios/a.go": testdb}, ""},
+		{"throwaway database beside the benchmark", map[string]string{"internal/bench/a.go": testdb}, "imports github.com/stint-go/stint/internal/testdb"},
 		{"throwaway database in a test", map[string]string{"adapters/postgres/a_test.go": testdb}, ""},
 		{"example", map[string]string{"internal/a/a.go": `package x; import _ "github.com/stint-go/stint/examples/replay"`}, "imports github.com/stint-go/stint/examples/replay"},
 
@@ -253,10 +255,14 @@ func check(files []file) []string {
 	return slices.Compact(complaints)
 }
 
-// checkUse: only tests use the kits for tests, and nothing uses an example.
+// checkUse: only tests use the kits for tests, and nothing uses an example. The benchmark program may have a throwaway
+// database too.
 func (f file) checkUse(complain complainFunc) {
 	for _, i := range f.imports() {
 		pkg, ours := strings.CutPrefix(i, module+"/")
+		if pkg == "internal/testdb" && path.Dir(f.path) == "internal/bench/ratios" {
+			continue
+		}
 		if ours && (isKit(pkg) || top(pkg) == "examples" && top(f.path) != "examples") {
 			complain(f, "imports %s", i)
 		}

@@ -1,4 +1,4 @@
-// Package testdb gives tests and benchmarks databases that they may do anything to.
+// Package testdb gives tests, and the program in internal/bench/ratios, databases that they may do anything to.
 package testdb
 
 import (

@@ -16,7 +16,7 @@ import (
 // can't be fixed.
 const (
 	while    = 400 * time.Millisecond
-	forP99   = 1500 * time.Millisecond // a hundredth of the slower side's pairs has to be some
+	forP99   = time.Second // a hundredth of the slower side's pairs has to be some
 	lasting  = 10 * time.Second
 	sqlTurns = 2
 )
