@@ -365,7 +365,6 @@ func TestC6_DeadlineWhileItWaitsForALock(t *testing.T) {
 	if !errors.Is(err, spendlimit.ErrUnavailable) && !errors.Is(err, spendlimit.ErrUncertain) {
 		t.Errorf("error %v", err)
 	}
-	const waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 	for end := time.Now().Add(5 * time.Second); ask[int](t, r.pool, waiting) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a connection still waits for the lock")
@@ -589,6 +588,18 @@ func keepRows(t testing.TB, pool *pgxpool.Pool) func(testing.TB) {
 	}
 }
 
+// waiting counts the connections that wait for a lock.
+const waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+func waitForWaiter(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ask[int](t, pool, waiting) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody waits for a lock")
+		}
+	}
+}
+
 // A slow account delays no other: another process that works on it has its own connection, and no lock is over both.
 func TestT66_ASlowAccount(t *testing.T) {
 	t.Parallel()
@@ -601,10 +612,7 @@ func TestT66_ASlowAccount(t *testing.T) {
 		_, err := r.led.Reserve(t.Context(), hold("slow", 1, "a"))
 		done <- err
 	}()
-	const waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-	for ask[int](t, r.pool, waiting) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	waitForWaiter(t, r.pool)
 	other := ledgerOn(t, r.Spend(), spendlimit.Config{})
 	reserve(t, other, "fast", 1, "b")
 	reserve(t, other, "new", 1, "b")
@@ -704,3 +712,48 @@ func TestT49_TwoTenants(t *testing.T) {
 }
 
 func stmt(sql string) spendsql.Stmt { return spendsql.Stmt{SQL: sql} }
+
+// A step locks its accounts by name, whatever order they were made in, and keeps them until it ends.
+func TestC3_LocksByName(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	names := []string{"e", "B", "é", "d", "b", "c"} // in bytes: B a b c d e é
+	for _, name := range names {
+		setLimit(t, r.led, name, 10)
+	}
+	free := func(account string) bool {
+		_, err := r.pool.Exec(t.Context(), "SELECT FROM stint.spend_account WHERE name = $1 FOR UPDATE NOWAIT", account)
+		if err != nil && code(err) != "55P03" {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	need := spendlimit.Need{Ledger: "default", Accounts: append(names, "a")}
+	for range 5 {
+		lock := begin(t, r.DB, pgx.TxOptions{})
+		txExec(t, lock, "SELECT FROM stint.spend_account WHERE name = 'c' FOR UPDATE")
+		done := make(chan error)
+		go func() {
+			done <- r.Spend().Step(t.Context(), need, func(int64, *spendlimit.Work) error {
+				for _, name := range need.Accounts {
+					if free(name) {
+						t.Errorf("%s is not locked in the step", name)
+					}
+				}
+				return nil
+			})
+		}()
+		waitForWaiter(t, r.pool)
+		for name, want := range map[string]bool{"B": false, "a": false, "b": false, "d": true, "e": true, "é": true} {
+			if free(name) != want {
+				t.Errorf("while it waits for c: %s is free: %v, want %v", name, !want, want)
+			}
+		}
+		if err := lock.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -36,7 +36,7 @@ func fewerChecks() {
 	told := false
 	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "rapid.checks" })
 	if !told {
-		_ = flag.Set("rapid.checks", "25")
+		_ = flag.Set("rapid.checks", "15")
 	}
 }
 
