@@ -47,7 +47,6 @@ func through(t testing.TB) (*proxy, func(*pgxpool.Config)) {
 	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	p.open.Go(p.accept)
 	t.Cleanup(func() {
 		p.listener.Close()
 		p.open.Wait()
@@ -57,6 +56,7 @@ func through(t testing.TB) (*proxy, func(*pgxpool.Config)) {
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 		network, address := pgconn.NetworkAddress(cfg.ConnConfig.Host, cfg.ConnConfig.Port)
 		p.dial = func() (net.Conn, error) { return net.Dial(network, address) }
+		p.open.Go(p.accept)
 		cfg.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", p.listener.Addr().String())
 		}
