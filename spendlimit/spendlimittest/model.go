@@ -253,7 +253,7 @@ func (m *Model) enter(clock int64, accounts, also []string) []*modelHold {
 
 // due lists the holds on the accounts that are due, by expiry and key. Each of these brings its accounts.
 func (m *Model) due(accounts []string) (due []*modelHold, all []string) {
-	all = slices.Clone(accounts)
+	all = slices.Compact(slices.Sorted(slices.Values(accounts)))
 	for n := -1; n < len(all); {
 		n, due = len(all), nil
 		for _, h := range m.held() {

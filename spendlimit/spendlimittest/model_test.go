@@ -166,3 +166,32 @@ func keysOf(n int) []string {
 	}
 	return keys
 }
+
+// A hold that is due brings its accounts, and with them the holds that are due there, also when an account was named twice.
+func TestR33_ModelLapsesWhatLapsesTouch(t *testing.T) {
+	t.Parallel()
+	m := spendlimittest.NewModel(spendlimit.Config{Unit: spendlimit.USD, NoLimit: spendlimit.Allow})
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	for _, r := range []spendlimit.Request{
+		{Key: "parent", Accounts: []string{"b"}, Amount: 4, TTL: 24 * time.Hour},
+		{Key: "root", Accounts: []string{"a"}, Amount: 4},
+		{Key: "child", Accounts: []string{"b"}, Parent: "root", Amount: 1},
+	} {
+		if _, err := m.Reserve(now, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := spendlimit.Request{Key: "later", Accounts: []string{"b", "c"}, Parent: "parent", Amount: 1}
+	if _, err := m.Reserve(now.Add(time.Hour), r); err != nil {
+		t.Fatal(err)
+	}
+	var lapsed []string
+	for _, e := range m.Entries("a", 0) {
+		if e.Kind == spendlimit.EntryLapse {
+			lapsed = append(lapsed, e.Ref)
+		}
+	}
+	if !slices.Equal(lapsed, []string{"child", "root"}) {
+		t.Errorf("lapsed on a: %v, want both", lapsed)
+	}
+}
