@@ -168,7 +168,7 @@ func TestOperationsOnDamage(t *testing.T) {
 	}
 	defer db.Close()
 	led := nearLimit(t, db.Spend())
-	if _, err := db.SQL().ExecContext(t.Context(), "UPDATE stint_period SET held = 0"); err != nil {
+	if _, err := db.SQL().ExecContext(t.Context(), "UPDATE stint_spend_period SET held = 0"); err != nil {
 		t.Fatal(err)
 	}
 	diffs, err := led.Verify(t.Context(), "acme")
@@ -189,8 +189,8 @@ func TestOperationsOnDamage(t *testing.T) {
 		t.Errorf("the document does not show\n%s", lines.String())
 	}
 	for _, c := range []struct{ damage, want string }{
-		{"UPDATE stint_period SET held = 0", "the stored rows contradict each other"},
-		{"UPDATE stint_period SET held = 5000000000; UPDATE stint_limit SET held_all = 0", "CHECK"},
+		{"UPDATE stint_spend_period SET held = 0", "the stored rows contradict each other"},
+		{"UPDATE stint_spend_period SET held = 5000000000; UPDATE stint_spend_limit SET held_all = 0", "CHECK"},
 	} {
 		if _, err := db.SQL().ExecContext(t.Context(), c.damage); err != nil {
 			t.Fatal(err)

@@ -42,7 +42,7 @@ func each(text string, rows [][]any) []spendsql.Stmt {
 
 // reserveWriter writes nothing, but takes the place of the one writer at once; without it a transaction that has read
 // may be refused it later.
-const reserveWriter = "DELETE FROM stint_ledger WHERE 0"
+const reserveWriter = "DELETE FROM stint_spend_ledger WHERE 0"
 
 var inserts, updates, lastIDs = tableTexts()
 
@@ -50,18 +50,18 @@ func tableTexts() (inserts, updates, lastIDs map[*spendsql.Table]string) {
 	inserts, updates, lastIDs = map[*spendsql.Table]string{}, map[*spendsql.Table]string{}, map[*spendsql.Table]string{}
 	spelling := spendsql.Dialect{Name: tableName, Param: "?"} // the dialect itself needs these texts
 	for _, t := range spendsql.Tables() {
-		inserts[t] = "INSERT INTO stint_" + t.Name + " VALUES (?" + strings.Repeat(", ?", len(t.Columns)-1) + ")"
+		inserts[t] = "INSERT INTO " + tableName(t.Name) + " VALUES (?" + strings.Repeat(", ?", len(t.Columns)-1) + ")"
 		if len(t.Changing()) > t.Keys {
 			updates[t] = spelling.UpdateText(t)
 		}
 		if t.Keys == 1 {
-			lastIDs[t] = "SELECT coalesce(max(id), 0) FROM stint_" + t.Name
+			lastIDs[t] = "SELECT coalesce(max(id), 0) FROM " + tableName(t.Name)
 		}
 	}
 	return inserts, updates, lastIDs
 }
 
-func tableName(table string) string { return "stint_" + table }
+func tableName(table string) string { return "stint_spend_" + table }
 
 // texts lists every statement of a step.
 func texts(q *spendsql.Queries) []string {

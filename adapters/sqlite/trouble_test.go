@@ -202,8 +202,8 @@ func TestT76_Schema(t *testing.T) {
 		"missing": {[]string{"DROP TABLE stint_migration"}, spendlimit.ErrSchema},
 		"newer":   {[]string{"INSERT INTO stint_migration SELECT max(version) + 1, 'more.sql', 'x' FROM stint_migration"}, spendlimit.ErrSchema},
 		"altered": {[]string{"UPDATE stint_migration SET checksum = 'x'"}, spendlimit.ErrSchema},
-		"dropped": {[]string{"DROP TABLE stint_posting"}, nil},
-		"column":  {[]string{"ALTER TABLE stint_entry DROP COLUMN reason"}, nil},
+		"dropped": {[]string{"DROP TABLE stint_spend_posting"}, nil},
+		"column":  {[]string{"ALTER TABLE stint_spend_entry DROP COLUMN reason"}, nil},
 	}
 	onDrivers(t, func(t *testing.T, driver, path string) {
 		for name, c := range wrong {
@@ -219,7 +219,7 @@ func TestT76_Schema(t *testing.T) {
 			}
 		}
 		w := newWorld(t, driver, path)
-		for _, text := range []string{"PRAGMA foreign_keys=off", "DROP TABLE stint_posting", "DROP TABLE stint_account"} {
+		for _, text := range []string{"PRAGMA foreign_keys=off", "DROP TABLE stint_spend_posting", "DROP TABLE stint_spend_account"} {
 			must1(w.sql.ExecContext(t.Context(), text))(t)
 		}
 		_, err := w.usd(w.db.Spend()).Reserve(t.Context(), ask("k", 1))
@@ -241,7 +241,7 @@ func TestT76_Schema(t *testing.T) {
 func TestT76_DamagedRow(t *testing.T) {
 	onDrivers(t, func(t *testing.T, driver, path string) {
 		w := newWorld(t, driver, path)
-		must1(w.sql.ExecContext(t.Context(), "UPDATE stint_limit SET thresholds = '{'"))(t)
+		must1(w.sql.ExecContext(t.Context(), "UPDATE stint_spend_limit SET thresholds = '{'"))(t)
 		_, err := w.usd(w.db.Spend()).Reserve(t.Context(), ask("k", 1))
 		is(t, err, spendlimit.ErrUnavailable)
 		w.clean()

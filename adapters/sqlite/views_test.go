@@ -22,7 +22,7 @@ func TestViews(t *testing.T) {
 			}
 			defer db.Close()
 			same := func(column string) string { return column }
-			views := spendsqltest.Views{Store: h.Store, Clock: clock, SQL: db, Balance: "stint_balance", OpenHold: "stint_open_hold", Time: same, JSON: same}
+			views := spendsqltest.Views{Store: h.Store, Clock: clock, SQL: db, Balance: "stint_spend_balance", OpenHold: "stint_spend_open_hold", Time: same, JSON: same}
 			spendsqltest.CheckViews(t, views)
 			spendsqltest.CheckUntouched(t, views)
 		})

@@ -35,7 +35,7 @@ func NewSQLiteTwin(ctx context.Context, db *sql.DB) (*SQLiteTwin, error) {
 	}
 	t.close = append(t.close, conn.Close)
 	x := newTwinTexts(func(template string) string {
-		return strings.ReplaceAll(tableMark.ReplaceAllString(template, "stint_$1"), "$", "+?") // as in the adapter: planned once
+		return strings.ReplaceAll(tableMark.ReplaceAllString(template, "stint_spend_$1"), "$", "+?") // as in the adapter: planned once
 	})
 	for text, st := range map[string]**sql.Stmt{
 		"BEGIN IMMEDIATE": &t.begin, "COMMIT": &t.commit, "ROLLBACK": &t.rollback,
@@ -49,7 +49,7 @@ func NewSQLiteTwin(ctx context.Context, db *sql.DB) (*SQLiteTwin, error) {
 		}
 		t.close = append(t.close, (*st).Close)
 	}
-	return t, conn.QueryRowContext(ctx, "SELECT id FROM stint_ledger").Scan(&t.ledger)
+	return t, conn.QueryRowContext(ctx, "SELECT id FROM stint_spend_ledger").Scan(&t.ledger)
 }
 
 // Close gives the connection back.

@@ -84,7 +84,7 @@ func TestSQLiteTwin_WritesTheRowsOfTheLibrary(t *testing.T) {
 			pairs(t, lib)
 		}
 		return rows(t, func(table string) (columns []string, list [][]any) {
-			r, err := lib.DB.Query("SELECT * FROM stint_" + table + " ORDER BY 1, 2, 3")
+			r, err := lib.DB.Query("SELECT * FROM stint_spend_" + table + " ORDER BY 1, 2, 3")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,16 +1,16 @@
 -- Money is in the smallest steps of the ledger's unit, times are Unix microseconds in UTC.
 -- What a number stands for (kind, state, mode …) is in the documentation of package spendlimit, in the order of its constants.
 
-CREATE TABLE stint_ledger (
+CREATE TABLE stint_spend_ledger (
 	id INTEGER PRIMARY KEY,
 	name TEXT NOT NULL UNIQUE,
 	unit TEXT NOT NULL,
 	scale INTEGER NOT NULL CHECK (scale BETWEEN 0 AND 12)
 ) STRICT;
 
-CREATE TABLE stint_account (
+CREATE TABLE stint_spend_account (
 	id INTEGER PRIMARY KEY,
-	ledger_id INTEGER NOT NULL REFERENCES stint_ledger,
+	ledger_id INTEGER NOT NULL REFERENCES stint_spend_ledger,
 	name TEXT NOT NULL,
 	seq INTEGER NOT NULL CHECK (seq >= 0), -- of its last entry
 	last_us INTEGER NOT NULL,
@@ -19,9 +19,9 @@ CREATE TABLE stint_account (
 ) STRICT;
 
 -- One row for each generation of a limit: one that is removed and made again is another.
-CREATE TABLE stint_limit (
+CREATE TABLE stint_spend_limit (
 	id INTEGER PRIMARY KEY,
-	account_id INTEGER NOT NULL REFERENCES stint_account,
+	account_id INTEGER NOT NULL REFERENCES stint_spend_account,
 	name TEXT NOT NULL,
 	gen INTEGER NOT NULL CHECK (gen > 0),
 	kind INTEGER NOT NULL,
@@ -46,9 +46,9 @@ CREATE TABLE stint_limit (
 	UNIQUE (account_id, name, gen)
 ) STRICT;
 
-CREATE TABLE stint_period (
+CREATE TABLE stint_spend_period (
 	id INTEGER PRIMARY KEY,
-	limit_id INTEGER NOT NULL REFERENCES stint_limit,
+	limit_id INTEGER NOT NULL REFERENCES stint_spend_limit,
 	start_us INTEGER NOT NULL,
 	end_us INTEGER NOT NULL CHECK (end_us > start_us),
 	label TEXT NOT NULL,
@@ -71,11 +71,11 @@ CREATE TABLE stint_period (
 	UNIQUE (limit_id, start_us)
 ) STRICT;
 
-CREATE TABLE stint_hold (
+CREATE TABLE stint_spend_hold (
 	id INTEGER PRIMARY KEY,
-	ledger_id INTEGER NOT NULL REFERENCES stint_ledger,
+	ledger_id INTEGER NOT NULL REFERENCES stint_spend_ledger,
 	key TEXT NOT NULL,
-	parent_id INTEGER REFERENCES stint_hold,
+	parent_id INTEGER REFERENCES stint_spend_hold,
 	owners TEXT NOT NULL, -- ids of the accounts that pay: its own, and its ancestors'
 	accounts TEXT NOT NULL, -- its own
 	amount INTEGER NOT NULL CHECK (amount >= 0),
@@ -117,32 +117,32 @@ CREATE TABLE stint_hold (
 	assumes TEXT NOT NULL,
 	UNIQUE (ledger_id, key)
 ) STRICT;
-CREATE INDEX stint_hold_parent ON stint_hold (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX stint_spend_hold_parent ON stint_spend_hold (parent_id) WHERE parent_id IS NOT NULL;
 
 -- The periods that the parts of a hold count against.
-CREATE TABLE stint_line (
-	hold_id INTEGER NOT NULL REFERENCES stint_hold,
+CREATE TABLE stint_spend_line (
+	hold_id INTEGER NOT NULL REFERENCES stint_spend_hold,
 	part INTEGER NOT NULL,
 	n INTEGER NOT NULL,
-	period_id INTEGER NOT NULL REFERENCES stint_period,
+	period_id INTEGER NOT NULL REFERENCES stint_spend_period,
 	PRIMARY KEY (hold_id, part, n)
 ) STRICT, WITHOUT ROWID;
 
 -- The accounts that pay for a hold, its ancestors' included.
-CREATE TABLE stint_owner (
-	account_id INTEGER NOT NULL REFERENCES stint_account,
-	hold_id INTEGER NOT NULL REFERENCES stint_hold,
+CREATE TABLE stint_spend_owner (
+	account_id INTEGER NOT NULL REFERENCES stint_spend_account,
+	hold_id INTEGER NOT NULL REFERENCES stint_spend_hold,
 	live INTEGER NOT NULL CHECK (live IN (0, 1)),
 	expires_us INTEGER NOT NULL,
 	split_group TEXT NOT NULL,
 	PRIMARY KEY (account_id, hold_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX stint_owner_hold ON stint_owner (hold_id);
-CREATE INDEX stint_owner_expiry ON stint_owner (account_id, expires_us) WHERE live;
-CREATE INDEX stint_owner_group ON stint_owner (account_id, split_group) WHERE live AND split_group <> '';
+CREATE INDEX stint_spend_owner_hold ON stint_spend_owner (hold_id);
+CREATE INDEX stint_spend_owner_expiry ON stint_spend_owner (account_id, expires_us) WHERE live;
+CREATE INDEX stint_spend_owner_group ON stint_spend_owner (account_id, split_group) WHERE live AND split_group <> '';
 
-CREATE TABLE stint_usage (
-	ledger_id INTEGER NOT NULL REFERENCES stint_ledger,
+CREATE TABLE stint_spend_usage (
+	ledger_id INTEGER NOT NULL REFERENCES stint_spend_ledger,
 	hold_id INTEGER NOT NULL, -- 0: of no hold
 	id TEXT NOT NULL,
 	kind INTEGER NOT NULL,
@@ -153,8 +153,8 @@ CREATE TABLE stint_usage (
 	PRIMARY KEY (ledger_id, hold_id, id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE stint_entry (
-	account_id INTEGER NOT NULL REFERENCES stint_account,
+CREATE TABLE stint_spend_entry (
+	account_id INTEGER NOT NULL REFERENCES stint_spend_account,
 	seq INTEGER NOT NULL CHECK (seq > 0),
 	at_us INTEGER NOT NULL,
 	kind INTEGER NOT NULL,
@@ -167,11 +167,11 @@ CREATE TABLE stint_entry (
 ) STRICT, WITHOUT ROWID;
 
 -- What an entry changed: in a period, or, without one, in the account's own total, counted at an instant.
-CREATE TABLE stint_posting (
-	account_id INTEGER NOT NULL REFERENCES stint_account,
+CREATE TABLE stint_spend_posting (
+	account_id INTEGER NOT NULL REFERENCES stint_spend_account,
 	seq INTEGER NOT NULL,
 	n INTEGER NOT NULL,
-	period_id INTEGER REFERENCES stint_period,
+	period_id INTEGER REFERENCES stint_spend_period,
 	counts_us INTEGER NOT NULL,
 	spent INTEGER NOT NULL,
 	held INTEGER NOT NULL,

@@ -5,7 +5,7 @@
 
 -- One row for each stored period of each limit. A period that nobody has used is not stored. The first and the last instant
 -- of an all-time limit are those of the calendar, the years 1 and 9999.
-CREATE VIEW stint_balance AS
+CREATE VIEW stint_spend_balance AS
 SELECT
 	l.name AS ledger,
 	l.unit,
@@ -32,14 +32,14 @@ SELECT
 	p.unpriced,
 	p.raised,
 	p.raised_until_us
-FROM stint_period p
-JOIN stint_limit m ON m.id = p.limit_id
-JOIN stint_account a ON a.id = m.account_id
-JOIN stint_ledger l ON l.id = a.ledger_id;
+FROM stint_spend_period p
+JOIN stint_spend_limit m ON m.id = p.limit_id
+JOIN stint_spend_account a ON a.id = m.account_id
+JOIN stint_spend_ledger l ON l.id = a.ledger_id;
 
 -- One row for each hold that still holds money. seconds_left is below 0 for one whose time is over. Ages are by the clock of
 -- this machine.
-CREATE VIEW stint_open_hold AS
+CREATE VIEW stint_spend_open_hold AS
 SELECT
 	l.name AS ledger,
 	l.unit,
@@ -54,10 +54,10 @@ SELECT
 	h.expires_us / 1000000 - unixepoch() AS seconds_left,
 	-- JSON arrays of names: its own accounts (none for a child that brought none), and all that pay, its ancestors' too.
 	(SELECT json_group_array(name) FROM (
-		SELECT a.name FROM json_each(CASE h.accounts WHEN '' THEN '[]' ELSE h.accounts END) e JOIN stint_account a ON a.id = e.value ORDER BY a.name
+		SELECT a.name FROM json_each(CASE h.accounts WHEN '' THEN '[]' ELSE h.accounts END) e JOIN stint_spend_account a ON a.id = e.value ORDER BY a.name
 	)) AS accounts,
 	(SELECT json_group_array(name) FROM (
-		SELECT a.name FROM stint_owner o JOIN stint_account a ON a.id = o.account_id WHERE o.hold_id = h.id ORDER BY a.name
+		SELECT a.name FROM stint_spend_owner o JOIN stint_spend_account a ON a.id = o.account_id WHERE o.hold_id = h.id ORDER BY a.name
 	)) AS payers,
 	h.granted,
 	h.own,
@@ -69,14 +69,14 @@ SELECT
 	-- A JSON array of the periods that it counts in: those of its own accounts. A child without any counts in its ancestors'.
 	(SELECT json_group_array(json_object('account', account, 'limit', "limit", 'period', period)) FROM (
 		SELECT DISTINCT a.name AS account, m.name AS "limit", p.label AS period
-		FROM stint_line n
-		JOIN stint_period p ON p.id = n.period_id
-		JOIN stint_limit m ON m.id = p.limit_id
-		JOIN stint_account a ON a.id = m.account_id
+		FROM stint_spend_line n
+		JOIN stint_spend_period p ON p.id = n.period_id
+		JOIN stint_spend_limit m ON m.id = p.limit_id
+		JOIN stint_spend_account a ON a.id = m.account_id
 		WHERE n.hold_id = h.id
 		ORDER BY a.name, m.name, p.label
 	)) AS periods
-FROM stint_hold h
-JOIN stint_ledger l ON l.id = h.ledger_id
-LEFT JOIN stint_hold up ON up.id = h.parent_id
-WHERE h.id IN (SELECT o.hold_id FROM stint_owner o WHERE o.live);
+FROM stint_spend_hold h
+JOIN stint_spend_ledger l ON l.id = h.ledger_id
+LEFT JOIN stint_spend_hold up ON up.id = h.parent_id
+WHERE h.id IN (SELECT o.hold_id FROM stint_spend_owner o WHERE o.live);
