@@ -329,11 +329,14 @@ func TestC5_ClocksApart(t *testing.T) {
 		}
 		return ""
 	}
-	day := label()
-	first := startChild(t, "has another clock", r.pool.Config().ConnString(), "k1 -1h").result(t, "CLOCK")
-	second := startChild(t, "has another clock", r.pool.Config().ConnString(), "k2 1h").result(t, "CLOCK")
-	if label() != day {
-		t.Skip("midnight came in between")
+	var day, first, second string
+	for try := range 2 { // midnight can't come in between twice
+		day = label()
+		first = startChild(t, "has another clock", r.pool.Config().ConnString(), fmt.Sprintf("k1/%d -1h", try)).result(t, "CLOCK")
+		second = startChild(t, "has another clock", r.pool.Config().ConnString(), fmt.Sprintf("k2/%d 1h", try)).result(t, "CLOCK")
+		if label() == day {
+			break
+		}
 	}
 	for said, want := range map[string]string{first: "false, held 6 on " + day, second: "true, held 6 on " + day} {
 		if !strings.HasSuffix(said, want) {

@@ -2,41 +2,21 @@ package postgres
 
 import (
 	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"fmt"
-	"io/fs"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stint-go/stint/adapters/internal/migrate"
 	"github.com/stint-go/stint/spendlimit"
 )
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// migration is one file of migrations/: they are numbered from 1 on, and never change once released.
-type migration struct{ name, text, checksum string }
-
-func migrations() []migration {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql") // in order of their names
-	if err != nil {
-		panic(err)
-	}
-	list := make([]migration, len(names))
-	for i, name := range names {
-		text, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		sum := sha256.Sum256(text)
-		list[i] = migration{name[len("migrations/"):], string(text), hex.EncodeToString(sum[:])}
-	}
-	return list
-}
+func migrations() []migrate.File { return migrate.Files(migrationFiles) }
 
 // migrationLock is the key of the advisory lock under which tables are made: any number that others will hardly use.
 const migrationLock = 0x7374696e74 // "stint"
@@ -45,13 +25,13 @@ const migrationLock = 0x7374696e74 // "stint"
 // run in several processes at once. Tables of a newer release, or of an altered one, are ErrSchema and stay as they are.
 // It needs a role that may create the schema, or tables in it if it is there.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, o *Options) error {
-	if err := migrate(ctx, pool, o, migrations()); err != nil {
+	if err := applyAll(ctx, pool, o, migrations()); err != nil {
 		return fmt.Errorf("postgres: migrate: %w", err)
 	}
 	return nil
 }
 
-func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options, list []migration) error {
+func applyAll(ctx context.Context, pool *pgxpool.Pool, o *Options, list []migrate.File) error {
 	if pool == nil {
 		return fmt.Errorf("%w: no pool", spendlimit.ErrInvalid)
 	}
@@ -81,10 +61,10 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options, list []migrati
 		return err
 	}
 	for i, m := range list[have:] {
-		if err := c.exec(ctx, strings.ReplaceAll(m.text, "{schema}", quoted)); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+		if err := c.exec(ctx, strings.ReplaceAll(m.Text, "{schema}", quoted)); err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
 		}
-		if err := c.exec(ctx, "INSERT INTO "+quoted+".migration VALUES ($1, $2, $3)", have+i+1, m.name, m.checksum); err != nil {
+		if err := c.exec(ctx, "INSERT INTO "+quoted+".migration VALUES ($1, $2, $3)", have+i+1, m.Name, m.Checksum); err != nil {
 			return err
 		}
 	}
@@ -127,35 +107,18 @@ func exists(ctx context.Context, q querier, schema string) (there bool, err erro
 }
 
 // applied counts the migrations in the database. Each must be one of ours.
-func applied(ctx context.Context, q querier, schema string, ours []migration) (int, error) {
+func applied(ctx context.Context, q querier, schema string, ours []migrate.File) (int, error) {
 	rows, err := q.Query(ctx, "SELECT version, name, checksum FROM "+pgx.Identifier{schema, "migration"}.Sanitize()+" ORDER BY version")
 	if err != nil {
 		return 0, unavailable(err)
 	}
 	defer rows.Close()
-	have := 0
-	for rows.Next() {
-		var version int
-		var m migration
-		if err := rows.Scan(&version, &m.name, &m.checksum); err != nil {
-			return 0, unavailable(err)
-		}
-		have++
-		if version != have || have <= len(ours) && (m.name != ours[have-1].name || m.checksum != ours[have-1].checksum) {
-			return 0, fmt.Errorf("%w: migration %d (%s) is not the one of this release", spendlimit.ErrSchema, version, m.name)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return 0, unavailable(err)
-	}
-	if have > len(ours) {
-		return 0, &spendlimit.SchemaError{Have: have, Want: len(ours)}
-	}
-	return have, nil
+	have, err := migrate.Applied(rows, ours)
+	return have, unavailable(err)
 }
 
 // check finds out whether the tables are those of this release.
-func check(ctx context.Context, q querier, schema string, ours []migration) error {
+func check(ctx context.Context, q querier, schema string, ours []migrate.File) error {
 	there, err := exists(ctx, q, schema)
 	have := 0
 	if err == nil && there {
@@ -164,8 +127,5 @@ func check(ctx context.Context, q querier, schema string, ours []migration) erro
 	if err != nil {
 		return err
 	}
-	if want := len(ours); have != want {
-		return fmt.Errorf("%w: call Migrate first", &spendlimit.SchemaError{Have: have, Want: want})
-	}
-	return nil
+	return migrate.Complete(have, ours)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stint-go/stint/adapters/internal/migrate"
 	"github.com/stint-go/stint/internal/testdb"
 	"github.com/stint-go/stint/spendlimit"
 	"github.com/stint-go/stint/spendlimit/spendlimittest"
@@ -52,15 +53,15 @@ func TestSchema_AnyName(t *testing.T) {
 }
 
 // next is the migrations of a later release.
-func next() []migration {
-	return append(migrations(), migration{"9999_next.sql", "CREATE TABLE {schema}.next (n bigint)", "sum"})
+func next() []migrate.File {
+	return append(migrations(), migrate.File{Name: "9999_next.sql", Text: "CREATE TABLE {schema}.next (n bigint)", Checksum: "sum"})
 }
 
 func TestC9_MissingOlderNewerAltered(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, testdb.Postgres(t))
 	ours := len(migrations())
-	schema := func(want spendlimit.SchemaError, list []migration) {
+	schema := func(want spendlimit.SchemaError, list []migrate.File) {
 		t.Helper()
 		err := check(t.Context(), pool, defaultSchema, list)
 		var got *spendlimit.SchemaError
@@ -79,7 +80,7 @@ func TestC9_MissingOlderNewerAltered(t *testing.T) {
 		}
 	}
 	schema(spendlimit.SchemaError{Have: ours, Want: ours + 1}, next()) // older than a later release
-	if err := migrate(t.Context(), pool, nil, next()); err != nil {
+	if err := applyAll(t.Context(), pool, nil, next()); err != nil {
 		t.Fatal(err)
 	}
 	schema(spendlimit.SchemaError{Have: ours + 1, Want: ours}, migrations())
@@ -98,8 +99,8 @@ func TestC9_MissingOlderNewerAltered(t *testing.T) {
 func TestC9_AllOrNothing(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, testdb.Postgres(t))
-	list := append(next(), migration{"bad.sql", "CREATE TABLE {schema}.half (n bigint); SELECT 1/0", "sum"})
-	err := migrate(t.Context(), pool, nil, list)
+	list := append(next(), migrate.File{Name: "bad.sql", Text: "CREATE TABLE {schema}.half (n bigint); SELECT 1/0", Checksum: "sum"})
+	err := applyAll(t.Context(), pool, nil, list)
 	is(t, err, spendlimit.ErrUnavailable)
 	if n := ask[int](t, pool, "SELECT count(*) FROM pg_namespace WHERE nspname = 'stint'"); n != 0 {
 		t.Error("the schema is there")
@@ -243,7 +244,7 @@ func writeVersion(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("CREATE SCHEMA stint;\nCREATE TABLE stint.migration (version bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL);\n")
 	for _, m := range migrations() {
-		text.WriteString(strings.ReplaceAll(m.text, "{schema}", "stint"))
+		text.WriteString(strings.ReplaceAll(m.Text, "{schema}", "stint"))
 	}
 	names, err := pool.Query(t.Context(), "SELECT relname FROM pg_class WHERE relnamespace = 'stint'::regnamespace AND relkind = 'r' ORDER BY oid")
 	if err != nil {

@@ -2,38 +2,18 @@ package sqlite
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"embed"
-	"encoding/hex"
 	"fmt"
-	"io/fs"
 
+	"github.com/stint-go/stint/adapters/internal/migrate"
 	"github.com/stint-go/stint/spendlimit"
 )
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// migration is one file of migrations/: they are numbered from 1 on, and never change once released.
-type migration struct{ name, text, checksum string }
-
-func migrations() []migration {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql") // in order of their names
-	if err != nil {
-		panic(err)
-	}
-	list := make([]migration, len(names))
-	for i, name := range names {
-		text, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		sum := sha256.Sum256(text)
-		list[i] = migration{name[len("migrations/"):], string(text), hex.EncodeToString(sum[:])}
-	}
-	return list
-}
+func migrations() []migrate.File { return migrate.Files(migrationFiles) }
 
 const createMigrations = `CREATE TABLE IF NOT EXISTS stint_migration (
 	version INTEGER PRIMARY KEY,
@@ -44,13 +24,13 @@ const createMigrations = `CREATE TABLE IF NOT EXISTS stint_migration (
 // Migrate creates the tables of this package, or brings those of an older release up to date, all of it or nothing. It
 // may run in several processes at once. Tables of a newer release, or of an altered one, are ErrSchema and stay as they are.
 func Migrate(ctx context.Context, db *sql.DB) error {
-	if err := migrate(ctx, db); err != nil {
+	if err := applyAll(ctx, db); err != nil {
 		return fmt.Errorf("sqlite: migrate: %w", err)
 	}
 	return nil
 }
 
-func migrate(ctx context.Context, db *sql.DB) error {
+func applyAll(ctx context.Context, db *sql.DB) error {
 	if db == nil {
 		return fmt.Errorf("%w: no database", spendlimit.ErrInvalid)
 	}
@@ -70,12 +50,12 @@ func migrate(ctx context.Context, db *sql.DB) error {
 			if err := ctx.Err(); err != nil {
 				return unavailable(err)
 			}
-			_, err := c.tx.ExecContext(c.ctx, m.text)
+			_, err := c.tx.ExecContext(c.ctx, m.Text)
 			if err == nil {
-				_, err = c.tx.ExecContext(c.ctx, "INSERT INTO stint_migration VALUES (?, ?, ?)", have+i+1, m.name, m.checksum)
+				_, err = c.tx.ExecContext(c.ctx, "INSERT INTO stint_migration VALUES (?, ?, ?)", have+i+1, m.Name, m.Checksum)
 			}
 			if err != nil {
-				return d.failed(fmt.Errorf("%s: %w", m.name, err))
+				return d.failed(fmt.Errorf("%s: %w", m.Name, err))
 			}
 		}
 		return nil
@@ -89,30 +69,12 @@ type querier interface {
 
 // applied counts the migrations in the database. Each must be one of ours.
 func applied(ctx context.Context, q querier) (int, error) {
-	rows, err := q.QueryContext(ctx, "SELECT version, name, checksum FROM stint_migration ORDER BY version")
+	rows, err := q.QueryContext(ctx, "SELECT version, name, checksum FROM stint_migration ORDER BY version") //nolint:rowserrcheck // Applied does
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = rows.Close() }()
-	ours, have := migrations(), 0
-	for rows.Next() {
-		var version int
-		var m migration
-		if err := rows.Scan(&version, &m.name, &m.checksum); err != nil {
-			return 0, err
-		}
-		have++
-		if version != have || have <= len(ours) && (m.name != ours[have-1].name || m.checksum != ours[have-1].checksum) {
-			return 0, fmt.Errorf("%w: migration %d (%s) is not the one of this release", spendlimit.ErrSchema, version, m.name)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return 0, err
-	}
-	if have > len(ours) {
-		return 0, &spendlimit.SchemaError{Have: have, Want: len(ours)}
-	}
-	return have, nil
+	return migrate.Applied(rows, migrations())
 }
 
 // checkSchema finds out whether the tables are those of this release.
@@ -128,8 +90,5 @@ func checkSchema(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 	}
-	if want := len(migrations()); have != want {
-		return fmt.Errorf("%w: call Migrate first", &spendlimit.SchemaError{Have: have, Want: want})
-	}
-	return nil
+	return migrate.Complete(have, migrations())
 }

@@ -165,15 +165,19 @@ func TestBadPaths(t *testing.T) {
 
 func TestReadOnlyDirectory(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" || os.Getuid() == 0 {
+	dir := t.TempDir()
+	switch {
+	case os.Getuid() != 0 && runtime.GOOS != "windows":
+		if err := os.Chmod(dir, 0o500); err != nil {
+			t.Fatal(err)
+		}
+	case runtime.GOOS == "linux":
+		dir = "/sys" // where root can make no files either
+	default:
 		t.Skip("everything can be written")
 	}
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o500); err != nil {
-		t.Fatal(err)
-	}
 	_, err := embedded.Open(t.Context(), filepath.Join(dir, "stint.db"), nil)
-	if !errors.Is(err, spendlimit.ErrUnavailable) || !errors.Is(err, fs.ErrPermission) {
+	if !errors.Is(err, spendlimit.ErrUnavailable) || dir != "/sys" && !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("error %v", err)
 	}
 }
