@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -12,9 +11,14 @@ import (
 
 func dialectOf(schema string) *spendsql.Dialect {
 	d := &spendsql.Dialect{
-		Name:   func(table string) string { return pgx.Identifier{schema, "spend_" + table}.Sanitize() },
-		Param:  "$",
-		In:     func(param string) string { return "= ANY(" + param + ")" },
+		Name:  func(table string) string { return pgx.Identifier{schema, "spend_" + table}.Sanitize() },
+		Param: "$",
+		In:    func(param string) string { return "= ANY(" + param + ")" },
+		Any:   func(query string) string { return "= ANY(ARRAY(" + query + "))" },
+		// An array's text differs from JSON in its brackets alone.
+		Elements: func(column string) string {
+			return "unnest(translate(" + column + ", '[]', '{}')::bigint[]) AS e(value)"
+		},
 		Each:   func(param, kind string) string { return fmt.Sprintf("unnest(%s::%s[]) AS l(value)", param, kind) },
 		Lock:   "FOR UPDATE OF a",
 		Now:    "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
@@ -32,12 +36,9 @@ func dialectOf(schema string) *spendsql.Dialect {
 			inserts[t] += " ON CONFLICT (name, ledger_id) DO NOTHING"
 		}
 	}
-	updates := map[*spendsql.Table]string{}
-	for _, t := range spendsql.Tables() {
-		updates[t] = updateText(d.Name(t.Name), t)
-	}
-	d.Update = func(t *spendsql.Table, rows [][]any) []spendsql.Stmt {
-		return []spendsql.Stmt{{SQL: updates[t], Args: arrays(t.Changing(), rows)}}
+	d.Update = func(t *spendsql.Table, columns []int, rows [][]any) []spendsql.Stmt {
+		list := t.Pick(columns)
+		return []spendsql.Stmt{{SQL: updateText(d.Name(t.Name), t, list), Args: arrays(list, rows)}}
 	}
 	d.Insert = func(t *spendsql.Table, rows [][]any) []spendsql.Stmt {
 		return []spendsql.Stmt{{SQL: inserts[t], Args: arrays(t.Columns, rows)}}
@@ -47,14 +48,17 @@ func dialectOf(schema string) *spendsql.Dialect {
 
 // updateText sets the columns of many rows from arrays. The keys are compared with their array too, so that no plan can
 // read the whole table for the join.
-func updateText(name string, t *spendsql.Table) string {
+func updateText(name string, t *spendsql.Table, columns []spendsql.Column) string {
 	var set, where, names, lists []string
-	for i, c := range t.Changing() {
+	for i, c := range columns {
 		column := pgx.Identifier{c.Name}.Sanitize()
 		names, lists = append(names, column), append(lists, fmt.Sprintf("$%d::%s[]", i+1, c.Type))
-		if i < t.Keys {
+		switch {
+		case i == 1 && t.Name == "owner": // its columns are few for each hold
+			where = append(where, fmt.Sprintf("t.%s = v.%[1]s", column))
+		case i < t.Keys:
 			where = append(where, fmt.Sprintf("t.%s = ANY($%d) AND t.%[1]s = v.%[1]s", column, i+1))
-		} else {
+		default:
 			set = append(set, column+" = v."+column)
 		}
 	}
@@ -77,61 +81,37 @@ func column(kind string, rows [][]any, i int) any {
 	case "bigint":
 		return numbers(rows, i)
 	case "boolean":
-		return collect(rows, i, reflect.Value.Bool)
+		return collect[bool](rows, i)
 	case "bytea":
-		return collect(rows, i, reflect.Value.Bytes)
+		return collect[[]byte](rows, i)
 	}
-	return collect(rows, i, text)
+	return collect[string](rows, i)
 }
 
 // numbers are without pointers where none is NULL: those are much slower to send.
 func numbers(rows [][]any, i int) any {
-	list, null := make([]int64, len(rows)), false
+	for _, row := range rows {
+		if row[i] == nil {
+			return nullable(rows, i)
+		}
+	}
+	return collect[int64](rows, i)
+}
+
+func nullable(rows [][]any, i int) []*int64 {
+	out := make([]*int64, len(rows))
 	for n, row := range rows {
-		v := reflect.ValueOf(row[i])
-		for v.Kind() == reflect.Pointer {
-			v = v.Elem()
-		}
-		switch {
-		case !v.IsValid():
-			null = true
-		case v.CanUint():
-			list[n] = int64(v.Uint())
-		default:
-			list[n] = v.Int()
+		if v, ok := row[i].(int64); ok {
+			out[n] = &v
 		}
 	}
-	if !null {
-		return list
-	}
-	return collect(rows, i, func(v reflect.Value) (n *int64) {
-		if v.IsValid() {
-			n = new(int64)
-			*n = v.Int()
-		}
-		return n
-	})
+	return out
 }
 
-func text(v reflect.Value) string {
-	if v.Kind() == reflect.String {
-		return v.String()
-	}
-	s, err := v.Interface().(interface{ Text() (string, error) }).Text()
-	if err != nil {
-		panic(err)
-	}
-	return s
-}
-
-func collect[T any](rows [][]any, i int, value func(reflect.Value) T) []T {
+func collect[T any](rows [][]any, i int) []T {
 	out := make([]T, len(rows))
 	for n, row := range rows {
-		v := reflect.ValueOf(row[i])
-		for v.Kind() == reflect.Pointer {
-			v = v.Elem()
-		}
-		out[n] = value(v)
+		out[n] = row[i].(T)
 	}
 	return out
 }

@@ -541,8 +541,9 @@ func TestT76_DamagedRowsAndMissingTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, damage := range []string{
-		"UPDATE stint.spend_line SET period_id = 999999999",
-		"UPDATE stint.spend_line SET part = 7",
+		"UPDATE stint.spend_hold SET periods = '[999999999]'",
+		"UPDATE stint.spend_hold SET periods = ''",
+		"UPDATE stint.spend_hold SET more_parts = '[{\"at\":1,\"left\":1,\"periods\":[999999999]}]'",
 		"ALTER TABLE stint.spend_period DROP CONSTRAINT spend_period_limit_id_fkey; UPDATE stint.spend_period SET limit_id = 999999999",
 		"UPDATE stint.spend_hold SET accounts = '[999999999]'",
 		"UPDATE stint.spend_hold SET accounts = '{'",
@@ -575,7 +576,7 @@ func TestT76_DamagedRowsAndMissingTables(t *testing.T) {
 
 // keepRows returns what puts the rows of tables that are damaged back.
 func keepRows(t testing.TB, pool *pgxpool.Pool) func(testing.TB) {
-	names := []string{"line", "period", "hold", "usage"}
+	names := []string{"period", "hold", "usage"}
 	for _, n := range names {
 		sql(t, pool, "DROP TABLE IF EXISTS kept_"+n)
 		sql(t, pool, "CREATE TABLE kept_"+n+" AS TABLE stint.spend_"+n)

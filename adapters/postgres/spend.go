@@ -24,7 +24,7 @@ var errGrown = fmt.Errorf("%w: holds on other accounts kept coming in", spendlim
 
 // Step implements spendlimit.Store.
 func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, *spendlimit.Work) error) error {
-	var more []int64
+	var more spendsql.Grown
 	for tries, grown := 0, 0; ; {
 		judged := false
 		s, err := st.try(ctx, &n, more, func(now int64, w *spendlimit.Work) error {
@@ -48,7 +48,7 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 	}
 }
 
-func (st spendStore) try(ctx context.Context, n *spendlimit.Need, more []int64, f judge) (*spendsql.Step, error) {
+func (st spendStore) try(ctx context.Context, n *spendlimit.Need, more spendsql.Grown, f judge) (*spendsql.Step, error) {
 	how := beginWriting
 	if n.ReadOnly {
 		how = beginReading
@@ -66,7 +66,7 @@ func (st spendStore) try(ctx context.Context, n *spendlimit.Need, more []int64, 
 }
 
 // step locks, loads and judges. It returns the statements that store what was changed.
-func (c *conn) step(ctx context.Context, q *spendsql.Queries, n *spendlimit.Need, more []int64, f judge) (*spendsql.Step, []spendsql.Stmt, error) {
+func (c *conn) step(ctx context.Context, q *spendsql.Queries, n *spendlimit.Need, more spendsql.Grown, f judge) (*spendsql.Step, []spendsql.Stmt, error) {
 	s, err := spendsql.Begin(ctx, c, q, n, more)
 	if err == nil {
 		err = s.Load(c.d.now(s.Clock))

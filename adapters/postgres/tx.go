@@ -37,7 +37,7 @@ type txStore struct{ t *Tx }
 
 // Step implements spendlimit.Store.
 func (st txStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, *spendlimit.Work) error) error {
-	var more []int64
+	var more spendsql.Grown
 	for range 1 + maxGrown {
 		s, err := st.try(ctx, n, more, f)
 		if !errors.Is(err, spendsql.ErrGrew) {
@@ -48,7 +48,7 @@ func (st txStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, *sp
 	return errGrown
 }
 
-func (st txStore) try(ctx context.Context, n spendlimit.Need, more []int64, f judge) (s *spendsql.Step, err error) {
+func (st txStore) try(ctx context.Context, n spendlimit.Need, more spendsql.Grown, f judge) (s *spendsql.Step, err error) {
 	err = st.t.within(ctx, func(c *txConn) error {
 		load := n
 		load.ReadOnly = n.ReadOnly && c.frozen
@@ -67,7 +67,7 @@ func (st txStore) Read(ctx context.Context, q spendlimit.Query) (page spendlimit
 	err = st.t.within(ctx, func(c *txConn) error {
 		if q.Kind == spendlimit.QueryEntries && !c.frozen { // that takes two statements
 			n := spendlimit.Need{Ledger: q.Ledger, Accounts: []string{q.Account}}
-			if _, err := spendsql.Begin(ctx, c, st.t.d.apart, &n, nil); err != nil {
+			if _, err := spendsql.Begin(ctx, c, st.t.d.apart, &n, spendsql.Grown{}); err != nil {
 				return unavailable(err)
 			}
 		}

@@ -49,7 +49,7 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 }
 
 func (c *conn) loadSpend(ctx context.Context, n *spendlimit.Need) (*spendsql.Step, error) {
-	var more []int64
+	var more spendsql.Grown
 	for {
 		s, err := spendsql.Begin(ctx, c, c.queries, n, more)
 		if err == nil {

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -25,7 +24,7 @@ type DB struct {
 	closed atomic.Bool
 	// writing holds one token: a file has one writer, and those of this process need not fight for it.
 	writing  chan struct{}
-	prepared map[string]*sql.Stmt // every statement of a step
+	prepared statements
 	queries  *spendsql.Queries
 }
 
@@ -53,16 +52,8 @@ func open(ctx context.Context, db *sql.DB, o *Options) (*DB, error) {
 	if err := patiently(ctx, func() error { return d.failed(d.check(ctx)) }); err != nil {
 		return nil, err
 	}
-	d.prepared = map[string]*sql.Stmt{}
-	for _, text := range texts(d.queries) {
-		err := patiently(ctx, func() error {
-			st, err := db.PrepareContext(ctx, text) //nolint:sqlclosecheck // Close does
-			if err == nil {
-				d.prepared[text] = st
-			}
-			return d.failed(err)
-		})
-		if err != nil {
+	for _, text := range texts(d.queries) { // which needs the tables as they should be
+		if err := patiently(ctx, func() error { return d.failed(d.prepared.add(ctx, db, text)) }); err != nil {
 			_ = d.Close()
 			return nil, err
 		}
@@ -90,9 +81,5 @@ func (d *DB) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
-	var errs []error
-	for _, st := range d.prepared {
-		errs = append(errs, st.Close())
-	}
-	return errors.Join(errs...)
+	return d.prepared.close()
 }

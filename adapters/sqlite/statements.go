@@ -3,8 +3,6 @@ package sqlite
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
@@ -14,9 +12,11 @@ import (
 var dialect = spendsql.Dialect{
 	Name: tableName,
 	// With the plus SQLite does not look at a value to plan with it, after which it would plan anew for every value.
-	Param: "+?",
-	In:    func(param string) string { return "IN (SELECT value FROM json_each(" + param + "))" },
-	Each:  func(param, _ string) string { return "json_each(" + param + ") AS l" },
+	Param:    "+?",
+	In:       func(param string) string { return "IN (SELECT value FROM json_each(" + param + "))" },
+	Any:      func(query string) string { return "IN (" + query + ")" },
+	Elements: func(column string) string { return "json_each(" + column + ") AS e" },
+	Each:     func(param, _ string) string { return "json_each(" + param + ") AS l" },
 	List: func(list any) any {
 		text, err := json.Marshal(list)
 		if err != nil {
@@ -27,12 +27,38 @@ var dialect = spendsql.Dialect{
 		}
 		return string(text)
 	},
-	Insert: func(t *spendsql.Table, rows [][]any) []spendsql.Stmt { return each(inserts[t], rows) },
-	Update: func(t *spendsql.Table, rows [][]any) []spendsql.Stmt { return each(updates[t], rows) },
+	Insert: insert,
+	Update: update,
 }
 
-// each runs a statement with every row.
-func each(text string, rows [][]any) []spendsql.Stmt {
+// sizes are how many rows are inserted by one statement: the fewer sizes, the fewer statements to prepare.
+var sizes = []int{16, 4, 1}
+
+func insert(t *spendsql.Table, rows [][]any) (list []spendsql.Stmt) {
+	for _, size := range sizes {
+		for ; len(rows) >= size; rows = rows[size:] {
+			list = append(list, spendsql.Stmt{SQL: insertText(t, size), Args: concat(rows[:size])})
+		}
+	}
+	return list
+}
+
+func insertText(t *spendsql.Table, rows int) string {
+	row := "(?" + strings.Repeat(", ?", len(t.Columns)-1) + ")"
+	return "INSERT INTO " + tableName(t.Name) + " VALUES " + row + strings.Repeat(", "+row, rows-1)
+}
+
+func concat(rows [][]any) []any {
+	list := make([]any, 0, len(rows)*len(rows[0]))
+	for _, row := range rows {
+		list = append(list, row...)
+	}
+	return list
+}
+
+func update(t *spendsql.Table, columns []int, rows [][]any) []spendsql.Stmt {
+	spelling := spendsql.Dialect{Name: tableName, Param: "?"}
+	text := spelling.UpdateText(t, columns)
 	list := make([]spendsql.Stmt, len(rows))
 	for i, row := range rows {
 		list[i] = spendsql.Stmt{SQL: text, Args: row}
@@ -44,30 +70,18 @@ func each(text string, rows [][]any) []spendsql.Stmt {
 // may be refused it later.
 const reserveWriter = "DELETE FROM stint_spend_ledger WHERE 0"
 
-var inserts, updates, lastIDs = tableTexts()
-
-func tableTexts() (inserts, updates, lastIDs map[*spendsql.Table]string) {
-	inserts, updates, lastIDs = map[*spendsql.Table]string{}, map[*spendsql.Table]string{}, map[*spendsql.Table]string{}
-	spelling := spendsql.Dialect{Name: tableName, Param: "?"} // the dialect itself needs these texts
-	for _, t := range spendsql.Tables() {
-		inserts[t] = "INSERT INTO " + tableName(t.Name) + " VALUES (?" + strings.Repeat(", ?", len(t.Columns)-1) + ")"
-		if len(t.Changing()) > t.Keys {
-			updates[t] = spelling.UpdateText(t)
-		}
-		if t.Keys == 1 {
-			lastIDs[t] = "SELECT coalesce(max(id), 0) FROM " + tableName(t.Name)
-		}
-	}
-	return inserts, updates, lastIDs
-}
+func lastID(t *spendsql.Table) string { return "SELECT coalesce(max(id), 0) FROM " + tableName(t.Name) }
 
 func tableName(table string) string { return "stint_spend_" + table }
 
-// texts lists every statement of a step.
+// texts lists the statements that steps begin with; others depend on what changes.
 func texts(q *spendsql.Queries) []string {
 	list := append(q.Texts(), reserveWriter)
-	for _, texts := range []map[*spendsql.Table]string{inserts, updates, lastIDs} {
-		list = slices.AppendSeq(list, maps.Values(texts))
+	for _, t := range spendsql.Tables() {
+		list = append(list, insertText(t, 1))
+		if t.Keys == 1 {
+			list = append(list, lastID(t))
+		}
 	}
 	return list
 }

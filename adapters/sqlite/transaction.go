@@ -57,6 +57,7 @@ func (d *DB) attempt(ctx context.Context, reading bool, f func(*conn) error) err
 	if err != nil {
 		return err
 	}
+	defer d.prepared.prepare(ctx, d.db)
 	defer c.end()
 	if err := f(c); err != nil || reading {
 		return err
@@ -87,8 +88,8 @@ func (d *DB) begin(ctx context.Context, reading bool) (*conn, error) {
 		return nil, d.failed(err)
 	}
 	c := &conn{d: d, queries: d.queries, conn: one, reading: reading, ctx: context.WithoutCancel(ctx), stop: func() {}}
-	if err = c.begin(ctx); err == nil && !reading && d.prepared != nil {
-		_, err = c.prepared(reserveWriter).ExecContext(ctx)
+	if err = c.begin(ctx); err == nil && !reading && d.queries != nil { // else there are no tables yet
+		_, err = c.exec(ctx, reserveWriter)
 	}
 	if err != nil {
 		c.end()
@@ -169,33 +170,39 @@ func (c *conn) Run(ctx context.Context, list ...spendsql.Stmt) error {
 	return nil
 }
 
-// statement is a *sql.Stmt that its transaction closes.
-type statement interface {
-	ExecContext(ctx context.Context, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, args ...any) (*sql.Rows, error)
+// exec runs a statement, prepared if it can be.
+func (c *conn) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	if st := c.d.prepared.find(text); st != nil {
+		return c.tx.StmtContext(c.ctx, st).ExecContext(ctx, args...) //nolint:sqlclosecheck // the transaction does
+	}
+	return c.tx.ExecContext(ctx, text, args...)
 }
 
-func (c *conn) prepared(text string) statement { return c.tx.StmtContext(c.ctx, c.d.prepared[text]) }
+func (c *conn) query(text string, args ...any) (*sql.Rows, error) {
+	if st := c.d.prepared.find(text); st != nil {
+		return c.tx.StmtContext(c.ctx, st).QueryContext(c.ctx, args...) //nolint:sqlclosecheck // the transaction does
+	}
+	return c.tx.QueryContext(c.ctx, text, args...)
+}
 
 func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	prepared := c.prepared(st.SQL)
 	if st.Each == nil {
-		_, err := prepared.ExecContext(c.ctx, st.Args...)
+		_, err := c.exec(c.ctx, st.SQL, st.Args...)
 		return err
 	}
-	rows, err := prepared.QueryContext(c.ctx, st.Args...)
+	rows, err := c.query(st.SQL, st.Args...)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	for r := (row{rows: rows}); rows.Next(); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := st.Each(rows); err != nil {
+		if err := st.Each(&r); err != nil {
 			return err
 		}
 	}
@@ -205,7 +212,7 @@ func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
 // NewIDs implements spendsql.Conn: there is one writer, so the next ids are those above the last.
 func (c *conn) NewIDs(ctx context.Context, t *spendsql.Table, n int) ([]int64, error) {
 	var last int64
-	err := c.Run(ctx, spendsql.Stmt{SQL: lastIDs[t], Each: func(r spendsql.Row) error { return r.Scan(&last) }})
+	err := c.Run(ctx, spendsql.Stmt{SQL: lastID(t), Each: func(r spendsql.Row) error { return r.Scan(&last) }})
 	ids := make([]int64, n)
 	for i := range ids {
 		ids[i] = last + 1 + int64(i)

@@ -202,7 +202,7 @@ func TestT76_Schema(t *testing.T) {
 		"missing": {[]string{"DROP TABLE stint_migration"}, spendlimit.ErrSchema},
 		"newer":   {[]string{"INSERT INTO stint_migration SELECT max(version) + 1, 'more.sql', 'x' FROM stint_migration"}, spendlimit.ErrSchema},
 		"altered": {[]string{"UPDATE stint_migration SET checksum = 'x'"}, spendlimit.ErrSchema},
-		"dropped": {[]string{"DROP TABLE stint_spend_posting"}, nil},
+		"dropped": {[]string{"DROP TABLE stint_spend_entry"}, nil},
 		"column":  {[]string{"ALTER TABLE stint_spend_entry DROP COLUMN reason"}, nil},
 	}
 	onDrivers(t, func(t *testing.T, driver, path string) {
@@ -219,7 +219,7 @@ func TestT76_Schema(t *testing.T) {
 			}
 		}
 		w := newWorld(t, driver, path)
-		for _, text := range []string{"PRAGMA foreign_keys=off", "DROP TABLE stint_spend_posting", "DROP TABLE stint_spend_account"} {
+		for _, text := range []string{"PRAGMA foreign_keys=off", "DROP TABLE stint_spend_account"} {
 			must1(w.sql.ExecContext(t.Context(), text))(t)
 		}
 		_, err := w.usd(w.db.Spend()).Reserve(t.Context(), ask("k", 1))

@@ -78,7 +78,7 @@ func (t *Tx) write(ctx context.Context, f func(*conn) error) (err error) {
 		}
 	}()
 	// The only statement that may wait.
-	if _, err := c.prepared(reserveWriter).ExecContext(ctx); err != nil {
+	if _, err := c.exec(ctx, reserveWriter); err != nil {
 		return t.decided(t.d.failed(err))
 	}
 	if err := f(c); err != nil {

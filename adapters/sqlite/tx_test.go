@@ -170,7 +170,7 @@ func TestC8_FailedStepLeavesTheTransaction(t *testing.T) {
 	onDrivers(t, func(t *testing.T, driver, path string) {
 		w := newWorld(t, driver, path)
 		// The last rows that a step writes are refused.
-		must1(w.sql.ExecContext(t.Context(), `CREATE TRIGGER refuse BEFORE INSERT ON stint_spend_posting WHEN NEW.held = 3
+		must1(w.sql.ExecContext(t.Context(), `CREATE TRIGGER refuse BEFORE INSERT ON stint_spend_entry WHEN NEW.ref = 'refused'
 			BEGIN SELECT RAISE(ABORT, 'refused'); END`))(t)
 		tx := w.begin()
 		led := w.usd(w.db.WithTx(tx).Spend())

@@ -125,11 +125,9 @@ func (t ForUpdate) reserve(x *postgresCall, key, name string) error {
 	x.batch.Queue(t.texts.account, account, seq, now)
 	x.batch.Queue(t.texts.limitUp, limit, amount)
 	x.batch.Queue(t.texts.held, period, amount)
-	x.batch.Queue(t.texts.hold, hold, t.ledger, key, owners(account), amount, now, seq, expires)
-	x.batch.Queue(t.texts.line, hold, period)
+	x.batch.Queue(t.texts.hold, hold, t.ledger, key, ids(account), amount, now, seq, expires, ids(period))
 	x.batch.Queue(t.texts.owner, account, hold, expires)
-	x.batch.Queue(t.texts.entry, account, seq, now, reserved, key)
-	x.batch.Queue(t.texts.posts, account, seq, now, 0, amount, period)
+	x.batch.Queue(t.texts.entry, account, seq, now, reserved, key, postings(now, 0, amount, period))
 	return nil
 }
 
@@ -150,8 +148,7 @@ func (t ForUpdate) settle(x *postgresCall, key, name string) error {
 	x.batch.Queue(t.texts.spent, period, own, cost)
 	x.batch.Queue(t.texts.ended, hold, cost, own-cost, now, settledReceipt(seq))
 	x.batch.Queue(t.texts.done, account, hold)
-	x.batch.Queue(t.texts.entry, account, seq, now, settled, key)
-	x.batch.Queue(t.texts.posts, account, seq, born, cost, -own, period)
+	x.batch.Queue(t.texts.entry, account, seq, now, settled, key, postings(born, cost, -own, period))
 	return nil
 }
 
@@ -177,40 +174,33 @@ var (
 	UPDATE {limit} m SET held_all = m.held_all + $4 FROM p WHERE m.id = p.limit_id
 ), h AS (
 	INSERT INTO {hold} (` + holdColumns + `)
-	SELECT nextval('{ids}'), $1::bigint, $3::text, ` + newHold("'[' || p.account || ']'", "$4::bigint", "p.last_us", "p.last_us + "+ttlText, "p.seq") + ` FROM p
+	SELECT nextval('{ids}'), $1::bigint, $3::text, ` + newHold("'[' || p.account || ']'", "$4::bigint", "p.last_us", "p.last_us + "+ttlText, "p.seq", "'[' || p.id || ']'") + ` FROM p
 	RETURNING id, expires_us
-), n AS (
-	INSERT INTO {line} (hold_id, part, n, period_id) SELECT h.id, 0, 0, p.id FROM h, p
 ), o AS (
 	INSERT INTO {owner} (account_id, hold_id, live, expires_us, split_group) SELECT p.account, h.id, true, h.expires_us, '' FROM h, p
 ), e AS (
-	INSERT INTO {entry} (account_id, seq, at_us, kind, ref, hold, reason, source, labels)
-	SELECT p.account, p.seq, p.last_us, 1, $3, '', '', 0, '' FROM p
-), g AS (
-	INSERT INTO {posting} (account_id, seq, n, period_id, counts_us, spent, held, overrun)
-	SELECT p.account, p.seq, v.n, CASE v.n WHEN 1 THEN p.id END, CASE v.n WHEN 0 THEN p.last_us ELSE 0 END, 0, $4, 0
-	FROM p, (VALUES (0), (1)) AS v(n)
+	INSERT INTO {entry} (account_id, seq, at_us, kind, ref, hold, reason, source, labels, postings)
+	SELECT p.account, p.seq, p.last_us, 1, $3, '', '', 0, '', format('[[0,%s,0,%s,0],[%s,0,0,%2$s,0]]', p.last_us, $4::bigint, p.id)
+	FROM p
 ) SELECT 1 FROM h`
 
 	settleOnce = `WITH a AS (` + advance + `), h AS (
 	UPDATE {hold} h SET state = 3, own = 0, recorded = $4, covered = $4, returned = h.own - $4, end_own = h.own - $4, ended_us = a.last_us,
 		part_left = 0, receipt = '{"cost":' || $4::bigint || ',"returned":' || h.own - $4 || ',"revision":' || a.seq || '}'
 	FROM a WHERE h.ledger_id = $1 AND h.key = $3 AND h.state = 1 AND h.own >= $4
-	RETURNING h.id, h.granted, h.part_us, a.id AS account, a.seq, a.last_us
+	RETURNING h.id, h.granted, h.part_us, h.periods, a.id AS account, a.seq, a.last_us
 ), o AS (
 	UPDATE {owner} o SET live = false FROM h WHERE o.account_id = h.account AND o.hold_id = h.id
 ), p AS (
-	UPDATE {period} p SET held = p.held - h.granted, spent = p.spent + $4 FROM h, {line} n WHERE n.hold_id = h.id AND p.id = n.period_id
+	UPDATE {period} p SET held = p.held - h.granted, spent = p.spent + $4 FROM h WHERE p.id = trim(h.periods, '[]')::bigint
 	RETURNING p.id, p.limit_id, h.granted
 ), m AS (
 	UPDATE {limit} m SET held_all = m.held_all - p.granted FROM p WHERE m.id = p.limit_id
 ), e AS (
-	INSERT INTO {entry} (account_id, seq, at_us, kind, ref, hold, reason, source, labels)
-	SELECT h.account, h.seq, h.last_us, 4, $3, '', '', 0, '' FROM h
-), g AS (
-	INSERT INTO {posting} (account_id, seq, n, period_id, counts_us, spent, held, overrun)
-	SELECT h.account, h.seq, v.n, CASE v.n WHEN 1 THEN p.id END, CASE v.n WHEN 0 THEN h.part_us ELSE 0 END, $4, -h.granted, 0
-	FROM h, p, (VALUES (0), (1)) AS v(n)
+	INSERT INTO {entry} (account_id, seq, at_us, kind, ref, hold, reason, source, labels, postings)
+	SELECT h.account, h.seq, h.last_us, 4, $3, '', '', 0, '',
+		format('[[0,%s,%s,-%s,0],[%s,0,%2$s,-%3$s,0]]', h.part_us, $4::bigint, h.granted, p.id)
+	FROM h, p
 ) SELECT 1 FROM h`
 )
 

@@ -17,7 +17,7 @@ import (
 type twinTexts struct {
 	lock, room, open                                string
 	account, limitUp, limitDown, held, spent, ended string
-	hold, line, owner, entry, posts, done           string
+	hold, owner, entry, done                        string
 }
 
 // newTwinTexts makes them of templates: {hold} is a table, $1 a parameter.
@@ -26,8 +26,8 @@ func newTwinTexts(of func(template string) string) *twinTexts {
 		lock: of("SELECT id, seq, last_us FROM {account} WHERE ledger_id = $1 AND name = $2"),
 		room: of("SELECT p.id, m.id, p.in_force - p.spent - p.held FROM {account} a JOIN {limit} m ON m.account_id = a.id JOIN {period} p ON p.limit_id = m.id " +
 			"WHERE a.ledger_id = $1 AND a.name = $2 AND NOT m.removed AND p.start_us <= $3 AND p.end_us > $3"),
-		open: of("SELECT h.id, h.state, h.own, h.part_us, n.period_id, p.limit_id FROM {hold} h JOIN {line} n ON n.hold_id = h.id " +
-			"JOIN {period} p ON p.id = n.period_id WHERE h.ledger_id = $1 AND h.key = $2"),
+		open: of("SELECT h.id, h.state, h.own, h.part_us, p.id, p.limit_id FROM {hold} h " +
+			"JOIN {period} p ON p.id = CAST(trim(h.periods, '[]') AS bigint) WHERE h.ledger_id = $1 AND h.key = $2"),
 
 		account:   of("UPDATE {account} SET seq = $2, last_us = $3 WHERE id = $1"),
 		limitUp:   of("UPDATE {limit} SET held_all = held_all + $2 WHERE id = $1"),
@@ -38,13 +38,10 @@ func newTwinTexts(of func(template string) string) *twinTexts {
 			"receipt = $5 WHERE id = $1"),
 		done: of("UPDATE {owner} SET live = false WHERE account_id = $1 AND hold_id = $2"),
 
-		// $1 to $7: id, ledger, key, owners, amount, time, seq; $8 is the time of expiry.
-		hold:  of("INSERT INTO {hold} (" + holdColumns + ") VALUES ($1, $2, $3, " + newHold("$4", "$5", "$6", "$8", "$7") + ")"),
-		line:  of("INSERT INTO {line} (hold_id, part, n, period_id) VALUES ($1, 0, 0, $2)"),
+		// $1 to $7: id, ledger, key, owners, amount, time, seq; $8 is the time of expiry, $9 are the periods.
+		hold:  of("INSERT INTO {hold} (" + holdColumns + ") VALUES ($1, $2, $3, " + newHold("$4", "$5", "$6", "$8", "$7", "$9") + ")"),
 		owner: of("INSERT INTO {owner} (account_id, hold_id, live, expires_us, split_group) VALUES ($1, $2, true, $3, '')"),
-		entry: of("INSERT INTO {entry} (account_id, seq, at_us, kind, ref, hold, reason, source, labels) VALUES ($1, $2, $3, $4, $5, '', '', 0, '')"),
-		posts: of("INSERT INTO {posting} (account_id, seq, n, period_id, counts_us, spent, held, overrun) " +
-			"VALUES ($1, $2, 0, NULL, $3, $4, $5, 0), ($1, $2, 1, $6, 0, $4, $5, 0)"),
+		entry: of("INSERT INTO {entry} (account_id, seq, at_us, kind, ref, hold, reason, source, labels, postings) VALUES ($1, $2, $3, $4, $5, '', '', 0, '', $6)"),
 	}
 }
 
@@ -52,13 +49,13 @@ var tableMark = regexp.MustCompile(`\{([a-z]+)\}`)
 
 const holdColumns = "id, ledger_id, key, owners, accounts, amount, min, rest, free, split_group, slots, ttl_us, labels, price, state, granted, grown, " +
 	"received, own, recorded, carved, covered, returned, assumed, end_own, end_charge, open_usages, marks, children, depth, expires_us, born_us, " +
-	"ended_us, seq, bound_account, bound_limit, bound_parent, receipt, part_us, part_left, more_parts, assumes"
+	"ended_us, seq, bound_account, bound_limit, bound_parent, receipt, part_us, part_left, periods, more_parts, assumes"
 
 // newHold is the values of holdColumns, from owners on.
-func newHold(owners, amount, now, expires, seq string) string {
-	return strings.NewReplacer("owners", owners, "amount", amount, "now", now, "expires", expires, "seq", seq, "ttl", ttlText).Replace(
+func newHold(owners, amount, now, expires, seq, periods string) string {
+	return strings.NewReplacer("owners", owners, "amount", amount, "now", now, "expires", expires, "seq", seq, "ttl", ttlText, "parts", periods).Replace(
 		"owners, owners, amount, 0, false, false, '', 0, ttl, '', '', 1, amount, 0, 0, amount, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, expires, now, 0, seq, " +
-			"'', '', '', '', now, amount, '', ''")
+			"'', '', '', '', now, amount, parts, '', ''")
 }
 
 // ttl is how long a hold lives if the request does not say.
@@ -72,7 +69,13 @@ const (
 	settled  = spendlimit.EntrySettle
 )
 
-func owners(account int64) string { return fmt.Sprintf("[%d]", account) }
+// ids is a list of one.
+func ids(one int64) string { return fmt.Sprintf("[%d]", one) }
+
+// postings is what an entry changes: the account's own total, at an instant, and the period.
+func postings(at, spent, held, period int64) string {
+	return fmt.Sprintf("[[0,%d,%d,%d,0],[%d,0,%d,%d,0]]", at, spent, held, period, spent, held)
+}
 
 func settledReceipt(revision int64) string {
 	return fmt.Sprintf(`{"cost":%d,"returned":%d,"revision":%d}`, cost, amount-cost, revision)

@@ -21,9 +21,8 @@ type SQLiteTwin struct {
 	lock, room, open        *sql.Stmt
 	account, held, spent    *sql.Stmt
 	limitUp, limitDown      *sql.Stmt
-	hold, ended, line       *sql.Stmt
-	owner, done             *sql.Stmt
-	entry, posts            *sql.Stmt
+	hold, ended             *sql.Stmt
+	owner, done, entry      *sql.Stmt
 }
 
 // NewSQLiteTwin returns a twin on a file in which a [Ledger] has made a pair on each account.
@@ -40,8 +39,8 @@ func NewSQLiteTwin(ctx context.Context, db *sql.DB) (*SQLiteTwin, error) {
 	for text, st := range map[string]**sql.Stmt{
 		"BEGIN IMMEDIATE": &t.begin, "COMMIT": &t.commit, "ROLLBACK": &t.rollback,
 		x.lock: &t.lock, x.room: &t.room, x.open: &t.open, x.account: &t.account, x.held: &t.held, x.spent: &t.spent,
-		x.limitUp: &t.limitUp, x.limitDown: &t.limitDown, x.hold: &t.hold, x.ended: &t.ended, x.line: &t.line,
-		x.owner: &t.owner, x.done: &t.done, x.entry: &t.entry, x.posts: &t.posts,
+		x.limitUp: &t.limitUp, x.limitDown: &t.limitDown, x.hold: &t.hold, x.ended: &t.ended,
+		x.owner: &t.owner, x.done: &t.done, x.entry: &t.entry,
 	} {
 		*st, err = conn.PrepareContext(ctx, text) //nolint:sqlclosecheck // Close does
 		if err != nil {
@@ -117,11 +116,9 @@ func (t *SQLiteTwin) reserve(x *sqliteCall, key, name string) {
 	x.exec(t.account, account, seq, now)
 	x.exec(t.limitUp, limit, amount)
 	x.exec(t.held, period, amount)
-	hold := x.exec(t.hold, nil, t.ledger, key, owners(account), amount, now, seq, expires)
-	x.exec(t.line, hold, period)
+	hold := x.exec(t.hold, nil, t.ledger, key, ids(account), amount, now, seq, expires, ids(period))
 	x.exec(t.owner, account, hold, expires)
-	x.exec(t.entry, account, seq, now, reserved, key)
-	x.exec(t.posts, account, seq, now, 0, amount, period)
+	x.exec(t.entry, account, seq, now, reserved, key, postings(now, 0, amount, period))
 }
 
 func (t *SQLiteTwin) settle(x *sqliteCall, key, name string) {
@@ -136,6 +133,5 @@ func (t *SQLiteTwin) settle(x *sqliteCall, key, name string) {
 	x.exec(t.spent, period, own, cost)
 	x.exec(t.ended, hold, cost, own-cost, now, settledReceipt(seq))
 	x.exec(t.done, account, hold)
-	x.exec(t.entry, account, seq, now, settled, key)
-	x.exec(t.posts, account, seq, born, cost, -own, period)
+	x.exec(t.entry, account, seq, now, settled, key, postings(born, cost, -own, period))
 }

@@ -27,22 +27,31 @@ type Conn interface {
 
 // Dialect is what differs in the text of statements.
 type Dialect struct {
-	Name   func(table string) string       // quoted, in its schema
-	Param  string                          // what stands before the number of a parameter
-	In     func(param string) string       // a test that a parameter with a list has the value to the left
-	Each   func(param, kind string) string // a table of the values of a list, named l with the column value
-	Lock   string                          // at the end of a SELECT: locks the rows in the order of the result
-	Now    string                          // a SELECT of the time in microseconds; "" where the caller has the clock
-	Shared bool                            // others write at the same time: an account is made before it is locked (C3)
-	List   func(list any) any              // a []int64 or []string as a parameter
+	Name     func(table string) string       // quoted, in its schema
+	Param    string                          // what stands before the number of a parameter
+	In       func(param string) string       // a test that a parameter with a list has the value to the left
+	Any      func(query string) string       // a test that the query, which depends on nothing, returns the value to the left
+	Elements func(column string) string      // a table of the numbers in a column with a JSON array, named e with the column value
+	Each     func(param, kind string) string // a table of the values of a list, named l with the column value
+	Lock     string                          // at the end of a SELECT: locks the rows in the order of the result
+	Now      string                          // a SELECT of the time in microseconds; "" where the caller has the clock
+	// Shared says that others write at the same time, and that a round trip is dear: an account is made before it is locked
+	// (C3), and what can be named is read in the round trip that locks.
+	Shared bool
+	List   func(list any) any // a []int64 or []string as a parameter
+	// Values of rows are int64, bool, string, []byte or nil.
 	Insert func(t *Table, rows [][]any) []Stmt
-	Update func(t *Table, rows [][]any) []Stmt // rows have the columns of t.Changing
+	Update func(t *Table, columns []int, rows [][]any) []Stmt // rows have these columns of t, the keys first
 }
 
-// text makes a statement of a template: {hold} is a table, $1 a parameter, @in($1) a test, @each($1, bigint) a table and @lock
-// a lock.
+// text makes a statement of a template: {hold} is a table, $1 a parameter, @in($1) and @any[query] tests, @each($1, bigint)
+// and @elements(column) tables, and @lock a lock.
 func (d *Dialect) text(template string) string {
 	s := inMark.ReplaceAllStringFunc(template, func(m string) string { return d.In(inMark.FindStringSubmatch(m)[1]) })
+	for anyMark.MatchString(s) { // from the inside out
+		s = anyMark.ReplaceAllStringFunc(s, func(m string) string { return d.Any(anyMark.FindStringSubmatch(m)[1]) })
+	}
+	s = elementsMark.ReplaceAllStringFunc(s, func(m string) string { return d.Elements(elementsMark.FindStringSubmatch(m)[1]) })
 	s = eachMark.ReplaceAllStringFunc(s, func(m string) string {
 		part := eachMark.FindStringSubmatch(m)
 		return d.Each(part[1], part[2])
@@ -54,10 +63,12 @@ func (d *Dialect) text(template string) string {
 }
 
 var (
-	tableMark = regexp.MustCompile(`\{[a-z]+\}`)
-	inMark    = regexp.MustCompile(`@in\(([^)]*)\)`)
-	eachMark  = regexp.MustCompile(`@each\(([^,]*), ([a-z]+)\)`)
-	paramMark = regexp.MustCompile(`\$[0-9]`)
+	tableMark    = regexp.MustCompile(`\{[a-z]+\}`)
+	inMark       = regexp.MustCompile(`@in\(([^)]*)\)`)
+	anyMark      = regexp.MustCompile(`@any\[([^\[\]]*)\]`)
+	elementsMark = regexp.MustCompile(`@elements\(([^)]*)\)`)
+	eachMark     = regexp.MustCompile(`@each\(([^,]*), ([a-z]+)\)`)
+	paramMark    = regexp.MustCompile(`\$[0-9]`)
 )
 
 // list is the columns of a table behind a name.
@@ -65,6 +76,19 @@ func (t *Table) list(behind string) string {
 	names := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
 		names[i] = behind + "." + quoted(c.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// listOrNone is list for the right side of a LEFT JOIN, without the first column: zero values stand for a row that is not there.
+func (t *Table) listOrNone(behind string) string {
+	names := make([]string, len(t.Columns)-1)
+	for i, c := range t.Columns[1:] {
+		none := "0"
+		if c.Type == "text" {
+			none = "''"
+		}
+		names[i] = "coalesce(" + behind + "." + quoted(c.Name) + ", " + none + ")"
 	}
 	return strings.Join(names, ", ")
 }
@@ -80,10 +104,10 @@ func (d *Dialect) InsertText(t *Table) string {
 	return fmt.Sprintf("INSERT INTO %s (%s)", d.Name(t.Name), strings.Join(names, ", "))
 }
 
-// UpdateText sets the columns of one row. The parameters are those of [Table.Changing] in their order.
-func (d *Dialect) UpdateText(t *Table) string {
+// UpdateText sets columns of one row. The parameters are the columns in this order, the keys first.
+func (d *Dialect) UpdateText(t *Table, columns []int) string {
 	var set, where []string
-	for i, c := range t.Changing() {
+	for i, c := range t.Pick(columns) {
 		part := fmt.Sprintf("%s = %s%d", quoted(c.Name), d.Param, i+1)
 		if i < t.Keys {
 			where = append(where, part)

@@ -1,48 +1,77 @@
 package spendsql
 
 import (
-	"database/sql/driver"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stint-go/stint/spendlimit"
 )
 
-// jsonOf is a column of text with a value in JSON. The zero value is the empty text, so that what is rarely there costs
-// nothing.
-type jsonOf[T any] struct{ value T }
+// Lists that are rarely there are JSON in columns of text, and the empty text when they are empty.
 
-// Text is the column.
-func (j jsonOf[T]) Text() (string, error) {
-	text, err := json.Marshal(j.value)
-	switch string(text) {
+// encode makes the text of a value.
+func encode(text *string, v any) error {
+	out, err := json.Marshal(v)
+	switch *text = string(out); *text {
 	case "null", "[]", "{}":
-		return "", err
+		*text = ""
 	}
-	return string(text), err
+	return err
 }
 
-// Value implements driver.Valuer.
-func (j jsonOf[T]) Value() (driver.Value, error) { return j.Text() }
-
-// Scan implements sql.Scanner.
-func (j *jsonOf[T]) Scan(from any) error {
-	var zero T
-	j.value = zero
-	var text []byte
-	switch from := from.(type) {
-	case string:
-		text = []byte(from)
-	case []byte:
-		text = from
-	default:
-		return fmt.Errorf("%T where JSON text should be", from)
-	}
-	if len(text) == 0 {
+// decode reads what encode has made.
+func decode(text string, into any) error {
+	if text == "" {
 		return nil
 	}
-	return json.Unmarshal(text, &j.value)
+	return json.Unmarshal([]byte(text), into)
+}
+
+// appendIDs appends a JSON array of numbers. It is for what every row has, and so is parseIDs.
+func appendIDs(text []byte, ids []int64) []byte {
+	text = append(text, '[')
+	for i, id := range ids {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, id, 10)
+	}
+	return append(text, ']')
+}
+
+// parseIDs reads what appendIDs has made.
+func parseIDs(text string) ([]int64, error) {
+	inner, ok := strings.CutPrefix(text, "[")
+	if inner, ok = strings.CutSuffix(inner, "]"); !ok || len(text) < 2 {
+		return nil, fmt.Errorf("%q where a list of ids should be", text)
+	}
+	if inner == "" {
+		return nil, nil
+	}
+	ids := make([]int64, 0, 4)
+	for part := range strings.SplitSeq(inner, ",") {
+		id, err := strconv.ParseInt(part, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// appendPostings appends a JSON array of arrays of numbers.
+func appendPostings(text []byte, list []posting) []byte {
+	text = append(text, '[')
+	for i := range list {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = appendIDs(text, list[i][:])
+	}
+	return append(text, ']')
 }
 
 // receipt is a spendlimit.Receipt with numbers that JSON may have: an Amount there needs its unit.

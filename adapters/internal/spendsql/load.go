@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/stint-go/stint/spendlimit"
@@ -14,7 +15,14 @@ import (
 // ErrGrew says that a step needs accounts that it has not locked: it has to begin again with those of [Step.Grown].
 var ErrGrew = errors.New("the step needs more accounts than it has locked")
 
-// Step is one step's way from records to linked rows and back: each row once, whoever points at it.
+// Grown is accounts that a step has to lock beside those that its need tells of.
+type Grown struct {
+	ids   []int64
+	names []string // of those that have to be made first
+}
+
+// Step is one step's way from records to linked rows and back: each row once, whoever points at it. The records stay as they
+// are stored; the rows are the work's.
 type Step struct {
 	Work  *spendlimit.Work
 	Now   int64
@@ -27,6 +35,7 @@ type Step struct {
 	ledger int64          // 0: not stored yet
 	locked map[int64]bool // accounts, by id
 	grown  map[int64]bool // those that have to be
+	unmade []string       // those that have to be made before
 
 	// What was read, by id, and what has been linked of it.
 	records struct {
@@ -34,6 +43,7 @@ type Step struct {
 		limits   map[int64]*limitRec
 		periods  map[int64]*periodRec
 		holds    map[int64]*holdRec
+		usages   map[spendlimit.UsageID]*usageRec
 		byKey    map[string]*holdRec
 		byName   map[string]*accountRec
 	}
@@ -48,6 +58,8 @@ type Step struct {
 
 	created map[string]int64  // accounts that were made to be locked
 	newest  map[int64][]int64 // the limits in force of each locked account, by name
+	first   map[int64]int64   // when the account's hold that ends first does, of accounts with limits
+	latest  int64             // the latest start of a period that was read as the newest of its limit
 	want    []int64           // holds that have yet to be read
 	mine    []int64           // holds that the step may change: all their accounts must be locked
 	finish  []func()          // links the lists, once all rows are there
@@ -55,8 +67,8 @@ type Step struct {
 	lists   []*[]int64        // of holds that the step may change if they are live
 }
 
-// Begin finds and locks the accounts that a need names, and those with the ids of more.
-func Begin(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need, more []int64) (*Step, error) {
+// Begin locks the accounts that a need tells of, and more, and reads what can be named before they are known.
+func Begin(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need, more Grown) (*Step, error) {
 	s := newStep(ctx, conn, q, n)
 	l, err := s.findLedger()
 	if err != nil {
@@ -67,7 +79,14 @@ func Begin(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need, more 
 	}
 	s.ledger = l.id
 	s.Work.AddLedger(&l.row)
-	return s, s.lock(more)
+	if err := s.createAccounts(more.names); err != nil {
+		return s, err
+	}
+	ids, err := s.find(more.ids)
+	if err != nil {
+		return s, err
+	}
+	return s, s.lock(ids)
 }
 
 type ledgerRec struct {
@@ -95,9 +114,11 @@ func newStep(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need) *St
 	s := &Step{
 		Work: spendlimit.NewWork(), ctx: ctx, conn: conn, q: q, need: n, locked: map[int64]bool{}, grown: map[int64]bool{},
 		accounts: map[int64]*spendlimit.AccountRow{}, limits: map[int64]*spendlimit.LimitRow{}, periods: map[int64]*spendlimit.PeriodRow{},
-		holds: map[int64]*spendlimit.HoldRow{}, newest: map[int64][]int64{}, created: map[string]int64{},
+		holds: map[int64]*spendlimit.HoldRow{}, newest: map[int64][]int64{}, first: map[int64]int64{}, created: map[string]int64{},
+		latest: math.MinInt64,
 	}
 	s.records.accounts, s.records.limits, s.records.periods = map[int64]*accountRec{}, map[int64]*limitRec{}, map[int64]*periodRec{}
+	s.records.usages = map[spendlimit.UsageID]*usageRec{}
 	s.records.holds, s.records.byKey, s.records.byName = map[int64]*holdRec{}, map[string]*holdRec{}, map[string]*accountRec{}
 	s.ids.limits, s.ids.periods = map[*spendlimit.LimitRow]int64{}, map[*spendlimit.PeriodRow]int64{}
 	return s
@@ -130,59 +151,97 @@ var liveStates = func() (list []int64) {
 	return list
 }()
 
-// lock locks the accounts: those that the need names, those of the holds that it names, and more. The accounts of a hold
-// never change, so that they can be found first (C2).
-func (s *Step) lock(more []int64) error {
-	n, ids := s.need, slices.Clone(more)
-	owners := func(r Row) error {
-		var list jsonOf[[]int64]
-		err := r.Scan(&list)
-		ids = append(ids, list.value...)
-		return err
-	}
-	var find []Stmt
-	if len(n.Holds) > 0 {
-		find = append(find, s.stmt(s.q.ownersByKey, owners, s.ledger, n.Holds))
-	}
-	if len(n.Trees) > 0 {
-		find = append(find, s.stmt(s.q.ownersBelow, owners, s.ledger, n.Trees, liveStates))
-	}
-	if len(n.All) > 0 {
-		find = append(find, s.stmt(s.q.ownersLive, owners, s.ledger, n.All))
-	}
-	var missing []string
-	if s.q.d.Shared && !n.ReadOnly && len(n.Accounts) > 0 {
-		find = append(find, s.stmt(s.q.accountsMissing, func(r Row) error {
-			var name string
-			err := r.Scan(&name)
-			missing = append(missing, name)
+// find adds the accounts of holds that are not named by their keys. The accounts of a hold never change, so that they can be
+// found before they are locked (C2).
+func (s *Step) find(ids []int64) ([]int64, error) {
+	ids = slices.Clone(ids)
+	each := func(r Row) error {
+		var text string
+		if err := r.Scan(&text); err != nil {
 			return err
-		}, s.ledger, n.Accounts))
-	}
-	if err := s.run(find...); err != nil {
+		}
+		list, err := parseIDs(text)
+		ids = append(ids, list...)
 		return err
 	}
-	if err := s.createAccounts(missing); err != nil {
-		return err
+	var list []Stmt
+	if len(s.need.Trees) > 0 {
+		list = append(list, s.stmt(s.q.ownersBelow, each, s.ledger, s.need.Trees, liveStates))
 	}
+	if len(s.need.All) > 0 {
+		list = append(list, s.stmt(s.q.ownersLive, each, s.ledger, s.need.All))
+	}
+	err := s.run(list...)
 	slices.Sort(ids)
+	return slices.Compact(ids), err
+}
+
+// lock locks the accounts: those that the need names, those of the holds that it names, and those with ids. What it names
+// is read on the way.
+func (s *Step) lock(ids []int64) error {
+	n := s.need
 	text := s.q.accounts
 	if n.ReadOnly {
 		text = s.q.accountsSeen
 	}
-	lock := s.stmt(text, func(r Row) error {
-		a := new(accountRec)
-		if err := r.Scan(a.fields()...); err != nil {
+	named := s.readUsages()
+	if len(n.Holds) > 0 {
+		named = append(named, s.stmt(s.q.holdsByKey, s.readHold, s.ledger, n.Holds))
+	}
+	if s.q.d.Shared {
+		list := append([]Stmt{s.stmt(text, s.readLocked, s.ledger, n.Accounts, ids, n.Holds)}, s.now()...)
+		list = append(list, s.stmt(s.q.state, s.readState, s.ledger, n.Accounts, ids, n.Holds))
+		return s.run(append(list, named...)...)
+	}
+	if err := s.run(named...); err != nil {
+		return err
+	}
+	for _, h := range s.records.holds {
+		ids = append(ids, h.ownerIDs...)
+	}
+	if err := s.run(s.stmt(text, s.readLocked, s.ledger, n.Accounts, ids)); err != nil || len(s.locked) == 0 {
+		return err
+	}
+	return s.run(s.stmt(s.q.state, s.readState, slices.Sorted(maps.Keys(s.locked))))
+}
+
+func (s *Step) readLocked(r Row) error {
+	a := new(accountRec)
+	if err := r.Scan(a.fields()...); err != nil {
+		return err
+	}
+	if s.created[a.row.Name] == a.id {
+		return nil // for the step it is not there yet
+	}
+	delete(s.created, a.row.Name) // somebody else was faster
+	s.records.accounts[a.id], s.records.byName[a.row.Name], s.locked[a.id] = a, a, true
+	return nil
+}
+
+// readState reads a limit in force with its newest period. An account that came in after the locks were taken is not the step's.
+func (s *Step) readState(r Row) error {
+	m, p := new(limitRec), new(periodRec)
+	var first int64
+	var newest *int64
+	fields := append(append([]any{&first}, m.fields()...), append([]any{&newest}, p.fields()[1:]...)...)
+	if err := r.Scan(fields...); err != nil {
+		return err
+	}
+	if !s.locked[m.account] {
+		return nil
+	}
+	s.first[m.account] = first
+	s.records.limits[m.id] = m
+	s.newest[m.account] = append(s.newest[m.account], m.id)
+	if newest != nil {
+		p.id = *newest
+		s.records.periods[p.id] = p
+		s.latest = max(s.latest, p.row.Start)
+		if err := p.unpack(); err != nil {
 			return err
 		}
-		if s.created[a.row.Name] == a.id {
-			return nil // for the step it is not there yet
-		}
-		delete(s.created, a.row.Name) // somebody else was faster
-		s.records.accounts[a.id], s.records.byName[a.row.Name], s.locked[a.id] = a, a, true
-		return nil
-	}, s.ledger, s.need.Accounts, slices.Compact(ids))
-	return s.run(append([]Stmt{lock}, s.now()...)...)
+	}
+	return m.unpack()
 }
 
 // now reads the database's clock, if it has one.
@@ -207,14 +266,15 @@ func (s *Step) createAccounts(names []string) error {
 	}
 	rows := make([][]any, len(names))
 	for i, name := range names {
-		rows[i] = []any{ids[i], s.ledger, name, 0, 0, 0}
+		made := accountRec{id: ids[i], ledger: s.ledger, row: spendlimit.AccountRow{Name: name}}
+		rows[i] = values(made.fields())
 		s.created[name] = ids[i]
 	}
 	return s.run(s.q.d.Insert(accounts, rows)...)
 }
 
-// Load reads the rows of the step and links them. clock is the time after the locks, in microseconds (C5). It is ErrGrew
-// when other accounts turn out to be needed.
+// Load reads the rest of the rows of the step, and links them. clock is the time after the locks, in microseconds (C5). It is
+// ErrGrew when other accounts turn out to be needed.
 func (s *Step) Load(clock int64) error {
 	s.Now = clock
 	for id := range s.locked {
@@ -222,6 +282,16 @@ func (s *Step) Load(clock int64) error {
 	}
 	if s.ledger == 0 {
 		return nil
+	}
+	if s.q.d.Shared && !s.need.ReadOnly {
+		for _, name := range s.need.Accounts {
+			if _, made := s.created[name]; !made && s.records.byName[name] == nil {
+				s.unmade = append(s.unmade, name)
+			}
+		}
+		if len(s.unmade) > 0 {
+			return ErrGrew
+		}
 	}
 	if err := s.readNamed(); err != nil {
 		return err
@@ -239,43 +309,39 @@ func (s *Step) Load(clock int64) error {
 	return nil
 }
 
-// Grown lists the ids of the accounts of the step and of those that it turned out to need.
-func (s *Step) Grown() []int64 {
-	return slices.Concat(slices.Collect(maps.Keys(s.locked)), slices.Collect(maps.Keys(s.grown)))
+// Grown lists the accounts of the step and those that it turned out to need.
+func (s *Step) Grown() Grown {
+	return Grown{slices.Concat(slices.Collect(maps.Keys(s.locked)), slices.Collect(maps.Keys(s.grown))), s.unmade}
 }
 
-// readNamed reads what can be named at once: the accounts' limits in force with their periods around the instants of the
-// step, the holds that the need names with their lines, usages, entries, and the ids of other holds that are needed.
+// readNamed reads what can be named now that the accounts and the time are known: periods around the instants of the step, where
+// the newest is not the one, the ids of holds that are due, and what else the need asks for.
 func (s *Step) readNamed() error {
 	n, locked := s.need, slices.Sorted(maps.Keys(s.locked))
 	var list []Stmt
 	add := func(st Stmt) { list = append(list, st) }
-	if len(locked) > 0 {
-		add(s.stmt(s.q.limits, func(r Row) error {
-			m, err := s.readLimit(r)
-			if err == nil {
-				s.newest[m.account] = append(s.newest[m.account], m.id)
-			}
-			return err
-		}, locked))
-		for _, at := range append([]int64{s.Now}, n.Times...) {
+	for _, at := range append([]int64{s.Now}, n.Times...) {
+		if s.latest > at { // else the newest period of each limit is the last that starts at or before it, and none comes next
 			add(s.stmt(s.q.around, func(r Row) error { _, err := s.readPeriod(r); return err }, locked, at))
 		}
 	}
-	var due []int64
-	if len(locked) > 0 {
+	var due, unlimited []int64
+	for _, id := range locked {
+		switch first, ok := s.first[id]; {
+		case !ok:
+			unlimited = append(unlimited, id)
+		case first < s.Now:
+			due = append(due, id)
+		}
+	}
+	if len(unlimited) > 0 {
 		add(s.stmt(s.q.dueOn, func(r Row) error {
 			var id int64
 			err := r.Scan(&id)
 			due = append(due, id)
 			return err
-		}, locked, s.Now))
+		}, unlimited, s.Now))
 	}
-	if len(n.Holds) > 0 {
-		add(s.stmt(s.q.holdsByKey, s.readHold, s.ledger, n.Holds))
-		add(s.stmt(s.q.linesByKey, s.readLine, s.ledger, n.Holds))
-	}
-	list = append(list, s.readUsages()...)
 	if len(n.Groups) > 0 && len(locked) > 0 {
 		s.listMembers(add, locked)
 	}
@@ -295,18 +361,15 @@ func (s *Step) readNamed() error {
 			s.listAll(add, a)
 		}
 	}
-	var journals []*journal
 	for _, j := range n.Journal {
 		if a := s.records.byName[j.Account]; a != nil {
 			found := s.listEntries(add, s.q.journal, a.id, s.Now-j.Span)
-			journals = append(journals, found)
 			s.finish = append(s.finish, func() { s.Work.AddJournal(j.Account, s.linkEntries(found)) })
 		}
 	}
 	for _, p := range n.Prune {
 		if a := s.records.byName[p.Account]; a != nil {
 			found := s.listEntries(add, s.q.oldest, a.id, p.Before, p.Max)
-			journals = append(journals, found)
 			ended := s.holdList(add, s.q.prunable, a.id, p.Before, p.Max)
 			s.finish = append(s.finish, func() { s.Work.AddPrune(p.Account, s.linkEntries(found), s.linkAll(*ended)) })
 		}
@@ -318,10 +381,7 @@ func (s *Step) readNamed() error {
 	for _, id := range due {
 		s.listDue(add, id)
 	}
-	if err := s.run(list...); err != nil {
-		return err
-	}
-	return s.readPostings(journals)
+	return s.run(list...)
 }
 
 // holdList reads ids of holds, and wants the holds.
@@ -394,39 +454,34 @@ func (s *Step) listAll(add func(Stmt), a *accountRec) {
 	})
 }
 
-// journal is entries of one account, with their postings by seq.
+// journal is entries of one account.
 type journal struct {
 	account int64
 	entries []*entryRec
-	posts   map[int64][]*postRec
 }
 
 func (s *Step) listEntries(add func(Stmt), text string, account int64, args ...any) *journal {
-	j := &journal{account: account, posts: map[int64][]*postRec{}}
-	add(s.stmt(text, func(r Row) error {
-		e := new(entryRec)
-		j.entries = append(j.entries, e)
-		return r.Scan(e.fields()...)
-	}, append([]any{account}, args...)...))
+	j := &journal{account: account}
+	add(s.stmt(text, func(r Row) error { return s.readEntry(r, j) }, append([]any{account}, args...)...))
 	return j
 }
 
-func (s *Step) readPostings(journals []*journal) error {
-	var list []Stmt
-	for _, j := range journals {
-		if n := len(j.entries); n > 0 {
-			list = append(list, s.stmt(s.q.postings, func(r Row) error {
-				p := new(postRec)
-				err := r.Scan(p.fields()...)
-				j.posts[p.seq] = append(j.posts[p.seq], p)
-				if p.period != nil {
-					s.posted = append(s.posted, *p.period)
-				}
-				return err
-			}, j.account, j.entries[0].row.Seq, j.entries[n-1].row.Seq))
+// readEntry reads the next entry of a journal; before are columns that come before its own.
+func (s *Step) readEntry(r Row, j *journal, before ...any) error {
+	e := new(entryRec)
+	j.entries = append(j.entries, e)
+	if err := r.Scan(append(before, e.fields()...)...); err != nil {
+		return err
+	}
+	if err := e.unpack(); err != nil {
+		return fmt.Errorf("entry %d: %w", e.row.Seq, err)
+	}
+	for _, p := range e.posts {
+		if p[0] != 0 {
+			s.posted = append(s.posted, p[0])
 		}
 	}
-	return s.run(list...)
+	return nil
 }
 
 func (s *Step) readHold(r Row) error {
@@ -434,29 +489,20 @@ func (s *Step) readHold(r Row) error {
 	if err := r.Scan(h.fields()...); err != nil {
 		return err
 	}
+	if err := h.unpack(); err != nil {
+		return fmt.Errorf("hold %d: %w", h.id, err)
+	}
 	s.records.holds[h.id], s.records.byKey[h.row.Key] = h, h
 	if h.parent != nil {
 		s.want = append(s.want, *h.parent)
 	}
-	for _, a := range h.assumes.value {
+	for _, a := range h.assumptions {
 		s.want = append(s.want, a.Anchor)
 	}
 	return nil
 }
 
-func (s *Step) readLine(r Row) error {
-	var n lineRec
-	err := r.Scan(n.fields()...)
-	if h := s.records.holds[n.hold]; h != nil && err == nil { // else it came in after the hold was looked for, and is not the step's
-		if n.part < 0 || n.part > int64(len(h.more.value)) {
-			return fmt.Errorf("hold %d has a line of part %d, which is not stored", n.hold, n.part)
-		}
-		h.lines = append(h.lines, n)
-	}
-	return err
-}
-
-// readHolds reads the other holds that are wanted with their lines, and those that these point at, until none is missing.
+// readHolds reads the other holds that are wanted, and those that these point at, until none is missing.
 func (s *Step) readHolds() error {
 	for {
 		ids := missing(s.records.holds, s.want)
@@ -464,7 +510,7 @@ func (s *Step) readHolds() error {
 			break
 		}
 		before := len(s.records.holds)
-		if err := s.run(s.stmt(s.q.holdsByID, s.readHold, ids), s.stmt(s.q.linesByID, s.readLine, ids)); err != nil {
+		if err := s.run(s.stmt(s.q.holdsByID, s.readHold, ids)); err != nil {
 			return err
 		}
 		if len(s.records.holds) == before {
@@ -484,7 +530,7 @@ func (s *Step) readHolds() error {
 		}
 	}
 	for _, id := range s.mine {
-		for _, owner := range s.records.holds[id].owners.value {
+		for _, owner := range s.records.holds[id].ownerIDs {
 			if !s.locked[owner] {
 				s.grown[owner] = true
 			}
@@ -518,9 +564,8 @@ func (s *Step) readLimit(r Row) (*limitRec, error) {
 	if err := r.Scan(m.fields()...); err != nil {
 		return nil, err
 	}
-	m.unpack()
 	s.records.limits[m.id] = m
-	return m, nil
+	return m, m.unpack()
 }
 
 func (s *Step) readPeriod(r Row) (*periodRec, error) {
@@ -529,10 +574,10 @@ func (s *Step) readPeriod(r Row) (*periodRec, error) {
 		return nil, err
 	}
 	s.records.periods[p.id] = p
-	return p, nil
+	return p, p.unpack()
 }
 
-// readPointedAt reads the periods of lines and postings that are not there yet, and what these point at.
+// readPointedAt reads the periods of holds and postings that are not there yet, and what these point at.
 func (s *Step) readPointedAt() error {
 	if ids := s.periodsPointedAt(); len(ids) > 0 {
 		err := s.run(s.stmt(s.q.periodsByID, func(r Row) error { _, err := s.readPeriod(r); return err }, ids))
@@ -560,13 +605,11 @@ func (s *Step) readPointedAt() error {
 }
 
 func (s *Step) periodsPointedAt() []int64 {
-	var ids []int64
+	ids := s.posted
 	for _, h := range s.records.holds {
-		for _, n := range h.lines {
-			ids = append(ids, n.period)
-		}
+		ids = append(ids, h.points()...)
 	}
-	return missing(s.records.periods, append(ids, s.posted...))
+	return missing(s.records.periods, ids)
 }
 
 // readUsages reads the usages that the need names.
@@ -580,19 +623,16 @@ func (s *Step) readUsages() []Stmt {
 		}
 	}
 	each := func(r Row) error {
-		var u usageRec
-		row := &u.row
-		if err := r.Scan(append(u.fields(), &row.Hold)...); err != nil {
+		u := new(usageRec)
+		if err := r.Scan(append(u.fields(), &u.row.Hold)...); err != nil {
 			return err
 		}
-		row.Receipt = u.receipt.value.row()
-		if copy(row.Content[:], u.content) != len(row.Content) {
-			return fmt.Errorf("usage %q has a digest of %d bytes", row.ID, len(u.content))
-		}
-		if slices.Contains(s.need.Usages, row.UsageID) { // not the id of one with the hold of another
+		row, err := u.unpack()
+		if err == nil && slices.Contains(s.need.Usages, row.UsageID) { // not the id of one with the hold of another
+			s.records.usages[row.UsageID] = u
 			s.Work.AddUsage(row)
 		}
-		return nil
+		return err
 	}
 	var list []Stmt
 	if len(loose) > 0 {
@@ -611,7 +651,7 @@ func (s *Step) readOtherAccounts() error {
 		ids = append(ids, m.account)
 	}
 	for _, h := range s.records.holds {
-		ids = append(ids, h.accounts.value...)
+		ids = append(ids, h.accountIDs...)
 	}
 	return s.readAccounts(ids...)
 }
@@ -665,10 +705,8 @@ func (s *Step) linkAll(ids []int64) []*spendlimit.HoldRow {
 func (s *Step) account(id int64) *spendlimit.AccountRow {
 	row := s.accounts[id]
 	if row == nil {
-		rec := s.records.accounts[id]
-		rec.pruned = rec.row.Pruned
-		row = &rec.row
-		row.Ext = id
+		r := &s.records.accounts[id].row
+		row = &spendlimit.AccountRow{Name: r.Name, Seq: r.Seq, LastUS: r.LastUS, Pruned: r.Pruned, Ext: id}
 		s.accounts[id] = row
 	}
 	return row
@@ -678,7 +716,8 @@ func (s *Step) limit(id int64) *spendlimit.LimitRow {
 	row := s.limits[id]
 	if row == nil {
 		rec := s.records.limits[id]
-		row = &rec.row
+		row = new(spendlimit.LimitRow)
+		*row = rec.row
 		row.Account = s.account(rec.account)
 		row.Limit.Account = row.Account.Name
 		s.limits[id], s.ids.limits[row] = row, id
@@ -690,8 +729,8 @@ func (s *Step) period(id int64) *spendlimit.PeriodRow {
 	row := s.periods[id]
 	if row == nil {
 		rec := s.records.periods[id]
-		row = &rec.row
-		row.Fired = rec.fired.value
+		row = new(spendlimit.PeriodRow)
+		*row = rec.row
 		row.Limit = s.limit(rec.limit)
 		i, _ := slices.BinarySearchFunc(row.Limit.Periods, row.Start, func(p *spendlimit.PeriodRow, at int64) int { return cmp.Compare(p.Start, at) })
 		row.Limit.Periods = slices.Insert(row.Limit.Periods, i, row)
@@ -706,32 +745,32 @@ func (s *Step) hold(id int64) *spendlimit.HoldRow {
 		return row
 	}
 	rec := s.records.holds[id]
-	row = &rec.row
+	row = new(spendlimit.HoldRow)
+	*row = rec.row
 	s.holds[id] = row
 	row.Ext = rec
-	rec.stored.live, rec.stored.expires = row.State.Live(), row.ExpiresUS
-	row.Labels = rec.labels.value
-	row.Receipt = rec.receipt.value.row()
 	if rec.parent != nil {
 		row.Parent = s.hold(*rec.parent)
 	}
-	for _, a := range rec.accounts.value {
+	for _, a := range rec.accountIDs {
 		row.Accounts = append(row.Accounts, s.account(a))
 	}
-	for _, p := range rec.more.value {
-		row.More = append(row.More, spendlimit.Part{At: p.At, Left: spendlimit.Amount(p.Left)})
+	row.Part.Lines = s.lines(rec.periodsIDs)
+	for _, p := range rec.later {
+		row.More = append(row.More, spendlimit.Part{At: p.At, Left: spendlimit.Amount(p.Left), Lines: s.lines(p.Periods)})
 	}
-	for _, n := range rec.lines {
-		p := &row.Part
-		if n.part > 0 {
-			p = &row.More[n.part-1]
-		}
-		p.Lines = append(p.Lines, s.period(n.period))
-	}
-	for _, a := range rec.assumes.value {
+	for _, a := range rec.assumptions {
 		row.Assumes = append(row.Assumes, spendlimit.Assumption{Anchor: s.hold(a.Anchor), Part: a.Part, Amount: spendlimit.Amount(a.Amount)})
 	}
 	return row
+}
+
+func (s *Step) lines(ids []int64) []*spendlimit.PeriodRow {
+	list := make([]*spendlimit.PeriodRow, len(ids))
+	for i, id := range ids {
+		list[i] = s.period(id)
+	}
+	return list
 }
 
 func (s *Step) linkEntries(j *journal) []*spendlimit.EntryRow {
@@ -739,12 +778,12 @@ func (s *Step) linkEntries(j *journal) []*spendlimit.EntryRow {
 	for _, e := range j.entries {
 		row := &e.row
 		row.Account = s.account(j.account)
-		row.Labels = e.labels.value
-		for _, p := range j.posts[row.Seq] {
-			if p.period != nil {
-				p.row.Period = s.period(*p.period)
+		for _, p := range e.posts {
+			to := spendlimit.Posting{When: p[1], Spent: spendlimit.Amount(p[2]), Held: spendlimit.Amount(p[3]), Overrun: spendlimit.Amount(p[4])}
+			if p[0] != 0 {
+				to.Period = s.period(p[0])
 			}
-			row.Postings = append(row.Postings, p.row)
+			row.Postings = append(row.Postings, to)
 		}
 		out = append(out, row)
 	}

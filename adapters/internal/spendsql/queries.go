@@ -1,6 +1,7 @@
 package spendsql
 
 import (
+	"math"
 	"strconv"
 	"sync"
 
@@ -12,36 +13,45 @@ type Queries struct {
 	d     *Dialect
 	known *sync.Map // name of a ledger → ledgerRec; nil: nothing is kept
 
-	ledger, accounts, ownersByKey, ownersBelow, ownersLive string
-	accountsByID, accountsSeen, accountsMissing            string
-	dropAccounts                                           string
-	due, dueOn, expiring, members, on, below, prunable     string
-	holdsByKey, holdsByID, linesByKey, linesByID           string
-	limits, limitsByID, around, periodsByID, periodsOf     string
-	usages, usagesOf, journal, oldest, postings            string
-	moves, ends, dropEntries, dropPostings                 string
-	dropLines, dropOwners, dropUsages, dropHolds           string
-	listHolds, listHoldsOn, listDue, listEntries           string
+	ledger, accounts, accountsSeen, accountsByID, dropAccounts string
+	ownersBelow, ownersLive                                    string
+	due, dueOn, expiring, members, on, below, prunable         string
+	holdsByKey, holdsByID                                      string
+	state, limitsByID, around, periodsByID, periodsOf          string
+	usages, usagesOf, journal, oldest                          string
+	dropEntries, dropOwners, dropUsages, dropHolds             string
+	listHolds, listHoldsOn, listDue, listEntries               string
 }
 
 // NewQueries makes the statements.
 func NewQueries(d *Dialect) *Queries {
 	hold := "SELECT " + holds.list("h") + " FROM {hold} h WHERE "
-	byName := "SELECT " + accounts.list("a") + " FROM {account} a WHERE a.ledger_id = $1 AND (a.name @in($2) OR a.id @in($3)) ORDER BY a.name"
+	account := "SELECT " + accounts.list("a") + " FROM {account} a WHERE "
 	entry := "SELECT " + entries.list("e") + " FROM {entry} e WHERE e.account_id = $1 AND "
+	// The accounts of a step: by name, by id, and those of holds by key.
+	these := "a.ledger_id = $1 AND (a.name @in($2) OR a.id @in($3) OR " +
+		"a.id @any[SELECT e.value FROM {hold} h, @elements(h.owners) WHERE h.ledger_id = $1 AND h.key @in($4)])"
+	among := "m.account_id @any[SELECT a.id FROM {account} a WHERE " + these + "]"
+	if !d.Shared { // the holds are there first, and then the accounts: both are cheap to name one by one
+		these, among = "a.ledger_id = $1 AND (a.name @in($2) OR a.id @in($3))", "m.account_id @in($1)"
+	}
 	q := &Queries{
 		d:      d,
 		known:  new(sync.Map),
 		ledger: "SELECT " + ledgers.list("l") + " FROM {ledger} l WHERE l.name = $1",
 		// Whatever the accounts are found by, they are locked in the order of their names.
-		accounts:        byName + " @lock",
-		accountsSeen:    byName,
-		accountsMissing: "SELECT l.value FROM @each($2, text) WHERE NOT EXISTS (SELECT 1 FROM {account} a WHERE a.ledger_id = $1 AND a.name = l.value)",
-		dropAccounts:    "DELETE FROM {account} WHERE id @in($1)",
+		accounts:     account + these + " ORDER BY a.name @lock",
+		accountsSeen: account + these + " ORDER BY a.name",
+		accountsByID: account + "a.id @in($1)",
+		dropAccounts: "DELETE FROM {account} WHERE id @in($1)",
 
-		accountsByID: "SELECT " + accounts.list("a") + " FROM {account} a WHERE a.id @in($1)",
+		// The limits in force of these accounts, each with the end of the account's hold that ends first and with its own newest
+		// period, if there are any.
+		state: "SELECT coalesce((SELECT min(o.expires_us) FROM {owner} o WHERE o.account_id = m.account_id AND o.live), " + strconv.Itoa(math.MaxInt64) + "), " +
+			limits.list("m") + ", p.id, " + periods.listOrNone("p") + " FROM {limit} m LEFT JOIN {period} p ON p.id = " +
+			"(SELECT b.id FROM {period} b WHERE b.limit_id = m.id ORDER BY b.start_us DESC LIMIT 1) WHERE " + among +
+			" AND m.gen = (SELECT max(r.gen) FROM {limit} r WHERE r.account_id = m.account_id AND r.name = m.name) ORDER BY m.account_id, m.name",
 
-		ownersByKey: "SELECT h.owners FROM {hold} h WHERE h.ledger_id = $1 AND h.key @in($2)",
 		ownersBelow: below + "SELECT h.owners FROM tree JOIN {hold} h ON h.id = tree.id WHERE h.state @in($3)",
 		ownersLive: "SELECT h.owners FROM {account} a JOIN {owner} o ON o.account_id = a.id AND o.live JOIN {hold} h ON h.id = o.hold_id " +
 			"WHERE a.ledger_id = $1 AND a.name @in($2)",
@@ -59,11 +69,7 @@ func NewQueries(d *Dialect) *Queries {
 
 		holdsByKey: hold + "h.ledger_id = $1 AND h.key @in($2)",
 		holdsByID:  hold + "h.id @in($1)",
-		linesByKey: "SELECT " + lines.list("n") + " FROM {hold} h JOIN {line} n ON n.hold_id = h.id WHERE h.ledger_id = $1 AND h.key @in($2) " +
-			"ORDER BY n.hold_id, n.part, n.n",
-		linesByID: "SELECT " + lines.list("n") + " FROM {line} n WHERE n.hold_id @in($1) ORDER BY n.hold_id, n.part, n.n",
 
-		limits:     "SELECT " + limits.list("m") + newest + "ORDER BY m.account_id, m.name",
 		limitsByID: "SELECT " + limits.list("m") + " FROM {limit} m WHERE m.id @in($1)",
 		around: "SELECT " + periods.list("p") + " FROM {period} p WHERE p.id IN (" +
 			"SELECT (SELECT b.id FROM {period} b WHERE b.limit_id = m.id AND b.start_us <= $2 ORDER BY b.start_us DESC LIMIT 1)" + newest +
@@ -75,18 +81,13 @@ func NewQueries(d *Dialect) *Queries {
 		usages: "SELECT " + usages.list("u") + ", '' FROM {usage} u WHERE u.ledger_id = $1 AND u.hold_id = 0 AND u.id @in($2)",
 		usagesOf: "SELECT " + usages.list("u") + ", h.key FROM {hold} h JOIN {usage} u ON u.ledger_id = h.ledger_id AND u.hold_id = h.id " +
 			"WHERE h.ledger_id = $1 AND h.key @in($2) AND u.id @in($3)",
-		journal:  entry + "e.at_us >= $2 ORDER BY e.seq",
-		oldest:   entry + "e.at_us < $2 ORDER BY e.seq LIMIT $3",
-		postings: "SELECT " + posts.list("g") + " FROM {posting} g WHERE g.account_id = $1 AND g.seq BETWEEN $2 AND $3 ORDER BY g.seq, g.n",
+		journal: entry + "e.at_us >= $2 ORDER BY e.seq",
+		oldest:  entry + "e.at_us < $2 ORDER BY e.seq LIMIT $3",
 
-		moves:        "UPDATE {owner} SET live = $1, expires_us = $2 WHERE hold_id = $3",
-		ends:         "UPDATE {owner} SET live = $1 WHERE hold_id @in($2)",
-		dropEntries:  "DELETE FROM {entry} WHERE account_id = $1 AND seq <= $2",
-		dropPostings: "DELETE FROM {posting} WHERE account_id = $1 AND seq <= $2",
-		dropLines:    "DELETE FROM {line} WHERE hold_id @in($1)",
-		dropOwners:   "DELETE FROM {owner} WHERE hold_id @in($1)",
-		dropUsages:   "DELETE FROM {usage} WHERE ledger_id = $1 AND hold_id @in($2)",
-		dropHolds:    "DELETE FROM {hold} WHERE id @in($1)",
+		dropEntries: "DELETE FROM {entry} WHERE account_id = $1 AND seq <= $2",
+		dropOwners:  "DELETE FROM {owner} WHERE account_id @in($1) AND hold_id @in($2)",
+		dropUsages:  "DELETE FROM {usage} WHERE ledger_id = $1 AND hold_id @in($2)",
+		dropHolds:   "DELETE FROM {hold} WHERE id @in($1)",
 
 		listHolds: "SELECT h.key FROM {hold} h JOIN {ledger} l ON l.id = h.ledger_id WHERE l.name = $1 AND h.key > $2 AND (h.state @in($5) OR NOT $3) ORDER BY h.key LIMIT $4",
 		listHoldsOn: "SELECT h.key FROM {account} a JOIN {ledger} l ON l.id = a.ledger_id JOIN {owner} o ON o.account_id = a.id JOIN {hold} h ON h.id = o.hold_id " +
@@ -122,14 +123,14 @@ const (
 
 func (q *Queries) all() []*string {
 	return []*string{
-		&q.ledger, &q.accounts, &q.accountsByID, &q.accountsSeen, &q.accountsMissing, &q.dropAccounts, &q.ownersByKey, &q.ownersBelow, &q.ownersLive, &q.due, &q.dueOn, &q.expiring, &q.members, &q.on, &q.below, &q.prunable,
-		&q.holdsByKey, &q.holdsByID, &q.linesByKey, &q.linesByID, &q.limits, &q.limitsByID, &q.around, &q.periodsByID, &q.periodsOf, &q.usages, &q.usagesOf, &q.journal,
-		&q.oldest, &q.postings, &q.moves, &q.ends, &q.dropEntries, &q.dropPostings, &q.dropLines, &q.dropOwners, &q.dropUsages, &q.dropHolds,
+		&q.ledger, &q.accounts, &q.accountsSeen, &q.accountsByID, &q.dropAccounts, &q.ownersBelow, &q.ownersLive, &q.due, &q.dueOn, &q.expiring,
+		&q.members, &q.on, &q.below, &q.prunable, &q.holdsByKey, &q.holdsByID, &q.state, &q.limitsByID, &q.around, &q.periodsByID, &q.periodsOf,
+		&q.usages, &q.usagesOf, &q.journal, &q.oldest, &q.dropEntries, &q.dropOwners, &q.dropUsages, &q.dropHolds,
 		&q.listHolds, &q.listHoldsOn, &q.listDue, &q.listEntries,
 	}
 }
 
-// Texts lists the statements, for a database that prepares them.
+// Texts lists the statements.
 func (q *Queries) Texts() []string {
 	var list []string
 	for _, s := range q.all() {

@@ -52,20 +52,13 @@ func readKeys(ctx context.Context, conn Conn, q *Queries, query spendlimit.Query
 func readEntries(ctx context.Context, conn Conn, q *Queries, query spendlimit.Query) (spendlimit.Page, error) {
 	var page spendlimit.Page
 	s := newStep(ctx, conn, q, &spendlimit.Need{Ledger: query.Ledger})
-	j := &journal{posts: map[int64][]*postRec{}}
-	err := s.run(s.stmt(q.listEntries, func(r Row) error {
-		e := new(entryRec)
-		j.entries = append(j.entries, e)
-		return r.Scan(append([]any{&j.account}, e.fields()...)...)
-	}, query.Ledger, query.Account, query.AfterSeq, query.Max+1))
+	j := new(journal)
+	err := s.run(s.stmt(q.listEntries, func(r Row) error { return s.readEntry(r, j, &j.account) }, query.Ledger, query.Account, query.AfterSeq, query.Max+1))
 	if err != nil || len(j.entries) == 0 {
 		return page, err
 	}
 	if len(j.entries) > query.Max {
 		j.entries, page.More = j.entries[:query.Max], true
-	}
-	if err := s.readPostings([]*journal{j}); err != nil {
-		return page, err
 	}
 	if err := s.readPointedAt(); err != nil {
 		return page, err

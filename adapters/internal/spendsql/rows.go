@@ -1,6 +1,9 @@
 package spendsql
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stint-go/stint/spendlimit"
@@ -14,9 +17,13 @@ type Table struct {
 	Fixed   int // so many behind the keys never change
 }
 
-// Changing lists the columns of an update: the keys and all that may change.
-func (t *Table) Changing() []Column {
-	return append(t.Columns[:t.Keys:t.Keys], t.Columns[t.Keys+t.Fixed:]...)
+// Pick lists the columns with these indexes.
+func (t *Table) Pick(indexes []int) []Column {
+	list := make([]Column, len(indexes))
+	for i, at := range indexes {
+		list[i] = t.Columns[at]
+	}
+	return list
 }
 
 // Column is a column with its type in Postgres.
@@ -61,24 +68,70 @@ var (
 		texts("split_group"), ints("slots", "ttl_us"), texts("labels", "price"), ints("state", "granted", "grown", "received", "own", "recorded",
 			"carved", "covered", "returned", "assumed", "end_own", "end_charge", "open_usages", "marks", "children", "depth", "expires_us",
 			"born_us", "ended_us", "seq"), texts("bound_account", "bound_limit", "bound_parent", "receipt"), ints("part_us", "part_left"),
-		texts("more_parts", "assumes"))...)
-	lines   = table("line", 3, 0, ints("hold_id", "part", "n", "period_id")...)
-	owners  = table("owner", 2, 0, join(ints("account_id", "hold_id"), bools("live"), ints("expires_us"), texts("split_group"))...)
-	usages  = table("usage", 3, 0, join(ints("ledger_id", "hold_id"), texts("id"), ints("kind"), typed("bytea", []string{"content"}), ints("cost"), bools("unpriced"), texts("receipt"))...)
-	entries = table("entry", 2, 0, join(ints("account_id", "seq", "at_us", "kind"), texts("ref", "hold", "reason"), ints("source"), texts("labels"))...)
-	posts   = table("posting", 3, 0, ints("account_id", "seq", "n", "period_id", "counts_us", "spent", "held", "overrun")...)
+		texts("periods", "more_parts", "assumes"))...)
+	owners = table("owner", 2, 0, join(ints("hold_id", "account_id"), bools("live"), ints("expires_us"), texts("split_group"))...)
+	usages = table("usage", 3, 0, join(ints("ledger_id", "hold_id"), texts("id"), ints("kind"), typed("bytea", []string{"content"}), ints("cost"),
+		bools("unpriced"), texts("receipt"))...)
+	entries = table("entry", 2, 0, join(ints("account_id", "seq", "at_us", "kind"), texts("ref", "hold", "reason"), ints("source"),
+		texts("labels", "postings"))...)
 )
 
 // Tables lists all of them, parents first.
 func Tables() []*Table {
-	return []*Table{ledgers, accounts, limits, periods, holds, lines, owners, usages, entries, posts}
+	return []*Table{ledgers, accounts, limits, periods, holds, owners, usages, entries}
 }
 
-// The records: a row of spendlimit beside the keys that stand for its pointers.
+// The records: a row of spendlimit beside the keys and texts that stand for its pointers and lists. Texts are packed before
+// a record is written, and unpacked after it was read. Fields are pointers to the plain types that drivers know: *int64,
+// *int, *uint8, *bool, *string, *[]byte, and **int64 where a column may be NULL.
+
+// value is what a field points at, as an int64, a bool, a string, a []byte or nil.
+func value(field any) any {
+	switch p := field.(type) {
+	case *int64:
+		return *p
+	case *string:
+		return *p
+	case *bool:
+		return *p
+	case *uint8:
+		return int64(*p)
+	case *int:
+		return int64(*p)
+	case *[]byte:
+		return *p
+	case **int64:
+		if *p == nil {
+			return nil
+		}
+		return **p
+	}
+	panic(fmt.Sprintf("a field of type %T", field))
+}
+
+// values are what fields point at.
+func values(fields []any) []any {
+	for i, f := range fields {
+		fields[i] = value(f)
+	}
+	return fields
+}
+
+// same tells whether two fields of a column point at equal values.
+func same(a, b any) bool {
+	switch a := a.(type) {
+	case *int64:
+		return *a == *b.(*int64)
+	case *string:
+		return *a == *b.(*string)
+	case *[]byte:
+		return string(*a) == string(*b.(*[]byte))
+	}
+	return value(a) == value(b)
+}
 
 type accountRec struct {
 	id, ledger int64
-	pruned     int64 // as it is stored
 	row        spendlimit.AccountRow
 }
 
@@ -89,82 +142,87 @@ func (r *accountRec) fields() []any {
 type limitRec struct {
 	id, account int64
 	until       *int64 // of the raise
-	thresholds  jsonOf[[]spendlimit.Threshold]
+	thresholds  string
 	row         spendlimit.LimitRow
 }
 
 func (r *limitRec) fields() []any {
 	l := &r.row.Limit
 	return []any{
-		&r.id, &r.account, &l.Name, &r.row.Gen, &l.Kind, &l.WeekStart, &l.Anchor, &l.Zone, &l.Amount, &l.Mode, &l.OnUnpriced,
-		&l.CarryHolds, &l.CarryUnused, &r.thresholds, &l.Raise.By, &r.until, &r.row.Rev, &r.row.Print, &r.row.Prev,
-		&r.row.SinceUS, &r.row.PinUS, &r.row.HeldAll, &r.row.Removed,
+		&r.id, &r.account, &l.Name, &r.row.Gen, (*uint8)(&l.Kind), (*uint8)(&l.WeekStart), &l.Anchor, &l.Zone, (*int64)(&l.Amount),
+		(*uint8)(&l.Mode), (*uint8)(&l.OnUnpriced), &l.CarryHolds, (*int64)(&l.CarryUnused), &r.thresholds, (*int64)(&l.Raise.By), &r.until,
+		&r.row.Rev, &r.row.Print, &r.row.Prev, &r.row.SinceUS, &r.row.PinUS, (*int64)(&r.row.HeldAll), &r.row.Removed,
 	}
 }
 
-// pack fills the columns that stand for something else.
-func (r *limitRec) pack() {
-	l := &r.row.Limit
-	r.thresholds.value = l.Thresholds
-	if !l.Raise.Until.IsZero() {
-		us := l.Raise.Until.UnixMicro()
+func (r *limitRec) pack(row *spendlimit.LimitRow) error {
+	r.row = *row
+	r.until = nil
+	if at := row.Limit.Raise.Until; !at.IsZero() {
+		us := at.UnixMicro()
 		r.until = &us
 	}
+	return encode(&r.thresholds, row.Limit.Thresholds)
 }
 
-func (r *limitRec) unpack() {
+func (r *limitRec) unpack() error {
 	l := &r.row.Limit
-	l.Thresholds = r.thresholds.value
 	if r.until != nil {
 		l.Raise.Until = time.UnixMicro(*r.until).UTC()
 	}
+	return decode(r.thresholds, &l.Thresholds)
 }
 
 type periodRec struct {
 	id, limit int64
-	fired     jsonOf[[]spendlimit.Threshold]
+	fired     string
 	row       spendlimit.PeriodRow
 }
 
 func (r *periodRec) fields() []any {
 	p := &r.row
 	return []any{
-		&r.id, &r.limit, &p.Start, &p.End, &p.Label, &p.Mode, &p.Lim, &p.Raise, &p.RaiseUS, &p.Spent, &p.Held, &p.Overrun, &p.Cut,
-		&p.CarryIn, &p.CarryOut, &p.Assumed, &p.Unpriced, &r.fired, &p.BaseSpent, &p.BaseHeld, &p.BaseOverrun,
+		&r.id, &r.limit, &p.Start, &p.End, &p.Label, (*uint8)(&p.Mode), (*int64)(&p.Lim), (*int64)(&p.Raise), &p.RaiseUS, (*int64)(&p.Spent),
+		(*int64)(&p.Held), (*int64)(&p.Overrun), (*int64)(&p.Cut), (*int64)(&p.CarryIn), (*int64)(&p.CarryOut), (*int64)(&p.Assumed), &p.Unpriced,
+		&r.fired, (*int64)(&p.BaseSpent), (*int64)(&p.BaseHeld), (*int64)(&p.BaseOverrun),
 	}
 }
 
+func (r *periodRec) pack(row *spendlimit.PeriodRow) error {
+	r.row = *row
+	return encode(&r.fired, row.Fired)
+}
+
+func (r *periodRec) unpack() error { return decode(r.fired, &r.row.Fired) }
+
 type holdRec struct {
-	id, ledger int64
-	parent     *int64
-	owners     jsonOf[[]int64] // the accounts of the hold and its ancestors
-	accounts   jsonOf[[]int64] // its own, by name
-	labels     jsonOf[[]spendlimit.Label]
-	receipt    jsonOf[receipt]
-	more       jsonOf[[]part]
-	assumes    jsonOf[[]assumption]
-	lines      []lineRec
-	stored     struct { // what is in the tables now
-		live    bool
-		expires int64
-	}
-	row spendlimit.HoldRow
+	id, ledger                       int64
+	parent                           *int64
+	owners, accounts                 string // ids: those of the hold and its ancestors; its own, by name
+	labels, receipt                  string
+	periods, more, assumes           string // of its first part, of later ones; by what the texts of part and assumption say
+	ownerIDs, accountIDs, periodsIDs []int64
+	later                            []part
+	assumptions                      []assumption
+	row                              spendlimit.HoldRow
 }
 
 func (r *holdRec) fields() []any {
 	h := &r.row
 	return []any{
-		&r.id, &r.ledger, &h.Key, &r.parent, &r.owners, &r.accounts, &h.Amount, &h.Min, &h.Rest, &h.Free, &h.Group, &h.Slots, &h.TTL,
-		&r.labels, &h.Price, &h.State, &h.Granted, &h.Grown, &h.Received, &h.Own, &h.Recorded, &h.Carved, &h.Covered, &h.Returned,
-		&h.Assumed, &h.EndOwn, &h.EndCharge, &h.Open, &h.Marks, &h.Children, &h.Depth, &h.ExpiresUS, &h.BornUS, &h.EndedUS, &h.Seq,
-		&h.Binding.Account, &h.Binding.Limit, &h.Binding.Parent, &r.receipt, &h.Part.At, &h.Part.Left, &r.more, &r.assumes,
+		&r.id, &r.ledger, &h.Key, &r.parent, &r.owners, &r.accounts, (*int64)(&h.Amount), (*int64)(&h.Min), &h.Rest, &h.Free, &h.Group, &h.Slots,
+		&h.TTL, &r.labels, &h.Price, (*uint8)(&h.State), (*int64)(&h.Granted), (*int64)(&h.Grown), (*int64)(&h.Received), (*int64)(&h.Own),
+		(*int64)(&h.Recorded), (*int64)(&h.Carved), (*int64)(&h.Covered), (*int64)(&h.Returned), (*int64)(&h.Assumed), (*int64)(&h.EndOwn),
+		(*int64)(&h.EndCharge), &h.Open, &h.Marks, &h.Children, &h.Depth, &h.ExpiresUS, &h.BornUS, &h.EndedUS, &h.Seq, &h.Binding.Account,
+		&h.Binding.Limit, &h.Binding.Parent, &r.receipt, &h.Part.At, (*int64)(&h.Part.Left), &r.periods, &r.more, &r.assumes,
 	}
 }
 
 // part is a later part of a hold; the first has columns of its own.
 type part struct {
-	At   int64 `json:"at"`
-	Left int64 `json:"left"`
+	At      int64   `json:"at"`
+	Left    int64   `json:"left"`
+	Periods []int64 `json:"periods"`
 }
 
 type assumption struct {
@@ -173,39 +231,86 @@ type assumption struct {
 	Amount int64 `json:"amount"`
 }
 
-type lineRec struct{ hold, part, n, period int64 }
+// unpack reads the texts. What is left to do is to link the row.
+func (r *holdRec) unpack() (err error) {
+	h := &r.row
+	if r.ownerIDs, err = parseIDs(r.owners); err != nil {
+		return err
+	}
+	if r.accountIDs = r.ownerIDs; r.accounts != r.owners {
+		if r.accountIDs, err = parseIDs(r.accounts); err != nil {
+			return err
+		}
+	}
+	if r.periodsIDs, err = parseIDs(r.periods); err != nil {
+		return err
+	}
+	var of receipt
+	if err = decode(r.receipt, &of); err != nil {
+		return err
+	}
+	h.Receipt = of.row()
+	if err = decode(r.labels, &h.Labels); err != nil {
+		return err
+	}
+	if err = decode(r.more, &r.later); err != nil {
+		return err
+	}
+	return decode(r.assumes, &r.assumptions)
+}
 
-func (r *lineRec) fields() []any { return []any{&r.hold, &r.part, &r.n, &r.period} }
+// points lists the periods that the parts of the hold count against.
+func (r *holdRec) points() []int64 {
+	ids := slices.Clone(r.periodsIDs)
+	for _, p := range r.later {
+		ids = append(ids, p.Periods...)
+	}
+	return ids
+}
 
 type usageRec struct {
 	ledger, hold int64 // hold is 0 for a usage without one
 	content      []byte
-	receipt      jsonOf[receipt]
+	receipt      string
 	row          spendlimit.UsageRow
 }
 
 func (r *usageRec) fields() []any {
 	u := &r.row
-	return []any{&r.ledger, &r.hold, &u.ID, &u.Kind, &r.content, &u.Cost, &u.Unpriced, &r.receipt}
+	return []any{&r.ledger, &r.hold, &u.ID, (*uint8)(&u.Kind), &r.content, (*int64)(&u.Cost), &u.Unpriced, &r.receipt}
+}
+
+// unpack makes a row of the record.
+func (r *usageRec) unpack() (*spendlimit.UsageRow, error) {
+	row := new(spendlimit.UsageRow)
+	*row = r.row
+	if copy(row.Content[:], r.content) != len(row.Content) {
+		return nil, fmt.Errorf("usage %q has a digest of %d bytes", row.ID, len(r.content))
+	}
+	var of receipt
+	err := decode(r.receipt, &of)
+	row.Receipt = of.row()
+	return row, err
 }
 
 type entryRec struct {
-	account int64
-	labels  jsonOf[[]spendlimit.Label]
-	row     spendlimit.EntryRow
+	account          int64
+	labels, postings string
+	posts            []posting
+	row              spendlimit.EntryRow
 }
 
 func (r *entryRec) fields() []any {
 	e := &r.row
-	return []any{&r.account, &e.Seq, &e.At, &e.Kind, &e.Ref, &e.Hold, &e.Reason, &e.Source, &r.labels}
+	return []any{&r.account, &e.Seq, &e.At, (*uint8)(&e.Kind), &e.Ref, &e.Hold, &e.Reason, (*uint8)(&e.Source), &r.labels, &r.postings}
 }
 
-type postRec struct {
-	account, seq, n int64
-	period          *int64
-	row             spendlimit.Posting
+func (r *entryRec) unpack() error {
+	if err := json.Unmarshal([]byte(r.postings), &r.posts); err != nil {
+		return err
+	}
+	return decode(r.labels, &r.row.Labels)
 }
 
-func (r *postRec) fields() []any {
-	return []any{&r.account, &r.seq, &r.n, &r.period, &r.row.When, &r.row.Spent, &r.row.Held, &r.row.Overrun}
-}
+// posting is the id of a period, or 0, and what comes behind it in spendlimit's.
+type posting [5]int64

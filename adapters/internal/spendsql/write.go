@@ -10,16 +10,16 @@ import (
 // Statements returns what stores the changes of the step.
 func (s *Step) Statements() ([]Stmt, error) {
 	c := s.Work.Changes()
-	w := writer{Step: s, inserts: map[*Table][][]any{}, updates: map[*Table][][]any{}}
+	w := writer{Step: s, inserts: map[*Table][][]any{}, updates: map[*Table]*update{}}
 	if err := w.newIDs(c); err != nil {
 		return nil, err
 	}
 	w.accounts(c)
-	w.limits(c)
-	w.periods(c)
-	w.holds(c)
-	w.usages(c)
-	w.entries(c)
+	for _, add := range []func(*spendlimit.Changes) error{w.limits, w.periods, w.holds, w.usages, w.entries} {
+		if err := add(c); err != nil {
+			return nil, err
+		}
+	}
 	w.pruned(c)
 	var list []Stmt
 	for _, t := range Tables() {
@@ -28,8 +28,9 @@ func (s *Step) Statements() ([]Stmt, error) {
 		}
 	}
 	for _, t := range Tables() {
-		if rows := w.updates[t]; len(rows) > 0 {
-			list = append(list, s.q.d.Update(t, rows)...)
+		if u := w.updates[t]; u != nil {
+			columns, rows := u.pick(t)
+			list = append(list, s.q.d.Update(t, columns, rows)...)
 		}
 	}
 	return append(list, w.others...), nil
@@ -38,14 +39,53 @@ func (s *Step) Statements() ([]Stmt, error) {
 // writer collects rows and statements: all inserts go before all updates, parents before what points at them.
 type writer struct {
 	*Step
-	inserts, updates map[*Table][][]any
-	others           []Stmt
+	inserts map[*Table][][]any
+	updates map[*Table]*update
+	others  []Stmt
 }
 
-func (w *writer) insert(t *Table, fields []any) { w.inserts[t] = append(w.inserts[t], fields) }
+// update is rows of one table that change, as fields, and which columns differ in any of them.
+type update struct {
+	rows    [][]any
+	differs []bool
+}
 
-func (w *writer) update(t *Table, fields []any) {
-	w.updates[t] = append(w.updates[t], append(fields[:t.Keys:t.Keys], fields[t.Keys+t.Fixed:]...))
+// pick takes the keys and what differs from the rows.
+func (u *update) pick(t *Table) (columns []int, rows [][]any) {
+	for i, differs := range u.differs {
+		if differs || i < t.Keys {
+			columns = append(columns, i)
+		}
+	}
+	for _, fields := range u.rows {
+		row := make([]any, len(columns))
+		for i, at := range columns {
+			row[i] = value(fields[at])
+		}
+		rows = append(rows, row)
+	}
+	return columns, rows
+}
+
+func (w *writer) insert(t *Table, fields []any) { w.inserts[t] = append(w.inserts[t], values(fields)) }
+
+// update changes a row from what is stored, unless that is the same.
+func (w *writer) update(t *Table, stored, fields []any) {
+	u := w.updates[t]
+	changed := false
+	for i := t.Keys + t.Fixed; i < len(fields); i++ {
+		if same(stored[i], fields[i]) {
+			continue
+		}
+		if u == nil {
+			u = &update{differs: make([]bool, len(fields))}
+			w.updates[t] = u
+		}
+		u.differs[i], changed = true, true
+	}
+	if changed {
+		u.rows = append(u.rows, fields)
+	}
 }
 
 // newIDs gives every new row its id.
@@ -64,7 +104,8 @@ func (w *writer) newIDs(c *spendlimit.Changes) error {
 		if err := give(ledgers, 1, func(_ int, id int64) { w.ledger = id }); err != nil {
 			return err
 		}
-		w.insert(ledgers, []any{w.ledger, w.need.Ledger, c.NewLedger.Unit.Code, c.NewLedger.Unit.Scale})
+		unit := c.NewLedger.Unit
+		w.insert(ledgers, []any{&w.ledger, &w.need.Ledger, &unit.Code, &unit.Scale})
 	}
 	var unmade []*spendlimit.AccountRow
 	for _, a := range c.NewAccounts {
@@ -90,174 +131,212 @@ func accountID(a *spendlimit.AccountRow) int64 { return a.Ext.(int64) }
 func holdOf(h *spendlimit.HoldRow) *holdRec    { return h.Ext.(*holdRec) }
 
 func (w *writer) accounts(c *spendlimit.Changes) {
-	fields := func(a *spendlimit.AccountRow) []any {
-		return []any{accountID(a), w.ledger, a.Name, a.Seq, a.LastUS, a.Pruned}
+	record := func(a *spendlimit.AccountRow) *accountRec {
+		return &accountRec{
+			accountID(a), w.ledger, spendlimit.AccountRow{Name: a.Name, Seq: a.Seq, LastUS: a.LastUS, Pruned: a.Pruned},
+		}
 	}
 	for _, a := range c.NewAccounts {
+		r := record(a)
 		if _, ok := w.created[a.Name]; ok {
 			delete(w.created, a.Name)
-			w.update(accounts, fields(a))
+			made := accountRec{r.id, r.ledger, spendlimit.AccountRow{Name: a.Name}}
+			w.update(accounts, made.fields(), r.fields())
 		} else {
-			w.insert(accounts, fields(a))
+			w.insert(accounts, r.fields())
 		}
 	}
 	if len(w.created) > 0 { // the step left them alone
 		w.others = append(w.others, w.stmt(w.q.dropAccounts, nil, slices.Sorted(maps.Values(w.created))))
 	}
 	for _, a := range c.Accounts {
-		w.update(accounts, fields(a))
+		w.update(accounts, w.records.accounts[accountID(a)].fields(), record(a).fields())
 	}
 }
 
-func (w *writer) limits(c *spendlimit.Changes) {
-	fields := func(l *spendlimit.LimitRow) []any {
-		r := limitRec{id: w.ids.limits[l], account: accountID(l.Account), row: *l}
-		r.pack()
-		return r.fields()
-	}
+func (w *writer) limits(c *spendlimit.Changes) error {
 	for _, l := range c.NewLimits {
-		w.insert(limits, fields(l))
+		r := limitRec{id: w.ids.limits[l], account: accountID(l.Account)}
+		if err := r.pack(l); err != nil {
+			return err
+		}
+		w.insert(limits, r.fields())
 	}
 	for _, l := range c.Limits {
-		w.update(limits, fields(l))
+		stored := w.records.limits[w.ids.limits[l]]
+		r := *stored
+		if err := r.pack(l); err != nil {
+			return err
+		}
+		w.update(limits, stored.fields(), r.fields())
 	}
+	return nil
 }
 
-func (w *writer) periods(c *spendlimit.Changes) {
-	fields := func(p *spendlimit.PeriodRow) []any {
-		r := periodRec{id: w.ids.periods[p], limit: w.ids.limits[p.Limit], row: *p}
-		r.fired.value = p.Fired
-		return r.fields()
-	}
+func (w *writer) periods(c *spendlimit.Changes) error {
 	for _, p := range c.NewPeriods {
-		w.insert(periods, fields(p))
+		r := periodRec{id: w.ids.periods[p], limit: w.ids.limits[p.Limit]}
+		if err := r.pack(p); err != nil {
+			return err
+		}
+		w.insert(periods, r.fields())
 	}
 	for _, p := range c.Periods {
-		w.update(periods, fields(p))
+		stored := w.records.periods[w.ids.periods[p]]
+		r := *stored
+		if err := r.pack(p); err != nil {
+			return err
+		}
+		w.update(periods, stored.fields(), r.fields())
 	}
+	return nil
 }
 
-func (w *writer) holds(c *spendlimit.Changes) {
-	for _, h := range c.NewHolds {
+func (w *writer) holds(c *spendlimit.Changes) error {
+	for _, h := range c.NewHolds { // parents come before their children
 		r := holdOf(h)
-		w.fill(r, h)
-		w.insert(holds, r.fields())
-		for _, a := range r.owners.value {
-			w.insert(owners, []any{a, r.id, h.State.Live(), h.ExpiresUS, h.Group})
-		}
-		w.newLines(r, h)
-	}
-	ended := map[bool][]int64{} // by whether they live
-	for _, h := range c.Holds {
-		r := holdOf(h)
-		w.fill(r, h)
-		w.update(holds, r.fields())
-		live := h.State.Live()
-		switch {
-		case h.ExpiresUS != r.stored.expires:
-			w.others = append(w.others, w.stmt(w.q.moves, nil, live, h.ExpiresUS, r.id))
-		case live != r.stored.live:
-			ended[live] = append(ended[live], r.id)
-		}
-		w.newLines(r, h)
-	}
-	for live, ids := range ended {
-		w.others = append(w.others, w.stmt(w.q.ends, nil, live, ids))
-	}
-}
-
-// fill brings the columns that stand for pointers in line with the row.
-func (w *writer) fill(r *holdRec, h *spendlimit.HoldRow) {
-	if &r.row != h {
-		r.row = *h
-	}
-	r.receipt.value = receiptOf(&h.Receipt)
-	r.labels.value = h.Labels
-	if r.owners.value == nil {
 		w.own(r, h)
+		if err := encode(&r.labels, h.Labels); err != nil {
+			return err
+		}
+		if err := w.pack(r, h); err != nil {
+			return err
+		}
+		w.insert(holds, r.fields())
+		for _, a := range r.ownerIDs {
+			w.insert(owners, ownerFields(r, a))
+		}
 	}
-	r.more.value, r.assumes.value = nil, nil
-	for _, p := range h.More {
-		r.more.value = append(r.more.value, part{p.At, int64(p.Left)})
+	for _, h := range c.Holds {
+		stored := holdOf(h)
+		r := *stored
+		if err := w.pack(&r, h); err != nil {
+			return err
+		}
+		w.update(holds, stored.fields(), r.fields())
+		if stored.row.State.Live() != h.State.Live() || stored.row.ExpiresUS != h.ExpiresUS {
+			for _, a := range r.ownerIDs {
+				w.update(owners, ownerFields(stored, a), ownerFields(&r, a))
+			}
+		}
 	}
-	for _, a := range h.Assumes {
-		r.assumes.value = append(r.assumes.value, assumption{holdOf(a.Anchor).id, a.Part, int64(a.Amount)})
+	return nil
+}
+
+func ownerFields(r *holdRec, account int64) []any {
+	live := r.row.State.Live()
+	return []any{&r.id, &account, &live, &r.row.ExpiresUS, &r.row.Group}
+}
+
+// pack brings the columns of a record in line with a row.
+func (w *writer) pack(r *holdRec, h *spendlimit.HoldRow) error {
+	r.row = *h
+	if r.receipt = ""; !h.State.Live() {
+		if err := encode(&r.receipt, receiptOf(&h.Receipt)); err != nil {
+			return err
+		}
 	}
+	r.periods = string(appendIDs(nil, w.periodIDs(h.Part.Lines)))
+	if len(h.More) > 0 || r.more != "" {
+		var later []part
+		for _, p := range h.More {
+			later = append(later, part{p.At, int64(p.Left), w.periodIDs(p.Lines)})
+		}
+		if err := encode(&r.more, later); err != nil {
+			return err
+		}
+	}
+	if len(h.Assumes) > 0 || r.assumes != "" {
+		var list []assumption
+		for _, a := range h.Assumes {
+			list = append(list, assumption{holdOf(a.Anchor).id, a.Part, int64(a.Amount)})
+		}
+		return encode(&r.assumes, list)
+	}
+	return nil
+}
+
+func (w *writer) periodIDs(lines []*spendlimit.PeriodRow) []int64 {
+	ids := make([]int64, len(lines))
+	for i, p := range lines {
+		ids[i] = w.ids.periods[p]
+	}
+	return ids
 }
 
 // own says whose a new hold is; that never changes.
 func (w *writer) own(r *holdRec, h *spendlimit.HoldRow) {
 	for _, a := range h.Accounts {
-		r.accounts.value = append(r.accounts.value, accountID(a))
+		r.accountIDs = append(r.accountIDs, accountID(a))
 	}
-	r.owners.value = r.accounts.value
+	r.ownerIDs = r.accountIDs
 	if h.Parent != nil {
-		r.parent = &holdOf(h.Parent).id
-		r.owners.value = slices.Concat(r.accounts.value, holdOf(h.Parent).owners.value)
+		up := holdOf(h.Parent)
+		r.parent = &up.id
+		r.ownerIDs = slices.Concat(r.accountIDs, up.ownerIDs)
 	}
+	r.accounts = string(appendIDs(nil, r.accountIDs))
+	r.owners = string(appendIDs(nil, r.ownerIDs))
 }
 
-// newLines writes the lines that are not stored yet. A part may get more, behind those that it has.
-func (w *writer) newLines(r *holdRec, h *spendlimit.HoldRow) {
-	stored := map[int64]int{}
-	for _, n := range r.lines {
-		stored[n.part]++
-	}
-	for i, p := range h.Parts() {
-		for n := stored[int64(i)]; n < len(p.Lines); n++ {
-			w.insert(lines, []any{r.id, i, n, w.ids.periods[p.Lines[n]]})
-		}
-	}
-}
-
-func (w *writer) usages(c *spendlimit.Changes) {
-	fields := func(u *spendlimit.UsageRow) []any {
-		r := usageRec{ledger: w.ledger, content: u.Content[:], row: *u}
-		r.receipt.value = receiptOf(&u.Receipt)
+func (w *writer) usages(c *spendlimit.Changes) error {
+	record := func(u *spendlimit.UsageRow) (*usageRec, error) {
+		r := &usageRec{ledger: w.ledger, content: u.Content[:], row: *u}
 		if u.Hold != "" {
 			r.hold = holdOf(w.Work.Hold(u.Hold)).id
 		}
-		return r.fields()
+		return r, encode(&r.receipt, receiptOf(&u.Receipt))
 	}
 	for _, u := range c.NewUsages {
-		w.insert(usages, fields(u))
+		r, err := record(u)
+		if err != nil {
+			return err
+		}
+		w.insert(usages, r.fields())
 	}
 	for _, u := range c.Usages {
-		w.update(usages, fields(u))
+		r, err := record(u)
+		if err != nil {
+			return err
+		}
+		w.update(usages, w.records.usages[u.UsageID].fields(), r.fields())
 	}
+	return nil
 }
 
-func (w *writer) entries(c *spendlimit.Changes) {
+func (w *writer) entries(c *spendlimit.Changes) error {
 	for _, e := range c.Entries {
 		r := entryRec{account: accountID(e.Account), row: *e}
-		r.labels.value = e.Labels
-		w.insert(entries, r.fields())
-		for n, p := range e.Postings {
-			g := postRec{account: r.account, seq: e.Seq, n: int64(n), row: p}
-			if p.Period != nil {
-				id := w.ids.periods[p.Period]
-				g.period = &id
-			}
-			w.insert(posts, g.fields())
+		if err := encode(&r.labels, e.Labels); err != nil {
+			return err
 		}
+		for _, p := range e.Postings {
+			to := posting{0, p.When, int64(p.Spent), int64(p.Held), int64(p.Overrun)}
+			if p.Period != nil {
+				to[0] = w.ids.periods[p.Period]
+			}
+			r.posts = append(r.posts, to)
+		}
+		r.postings = string(appendPostings(nil, r.posts))
+		w.insert(entries, r.fields())
 	}
+	return nil
 }
 
 func (w *writer) pruned(c *spendlimit.Changes) {
 	for _, a := range c.Accounts {
-		if rec := w.records.accounts[accountID(a)]; a.Pruned > rec.pruned {
-			w.others = append(w.others,
-				w.stmt(w.q.dropEntries, nil, rec.id, a.Pruned), w.stmt(w.q.dropPostings, nil, rec.id, a.Pruned))
+		if rec := w.records.accounts[accountID(a)]; a.Pruned > rec.row.Pruned {
+			w.others = append(w.others, w.stmt(w.q.dropEntries, nil, rec.id, a.Pruned))
 		}
 	}
 	if len(c.Pruned) == 0 {
 		return
 	}
-	var ids []int64
+	var ids, payers []int64
 	for _, h := range c.Pruned {
-		ids = append(ids, holdOf(h).id)
+		ids, payers = append(ids, holdOf(h).id), append(payers, holdOf(h).ownerIDs...)
 	}
+	slices.Sort(payers)
 	w.others = append(w.others,
-		w.stmt(w.q.dropUsages, nil, w.ledger, ids), w.stmt(w.q.dropLines, nil, ids), w.stmt(w.q.dropOwners, nil, ids),
-		w.stmt(w.q.dropHolds, nil, ids))
+		w.stmt(w.q.dropUsages, nil, w.ledger, ids), w.stmt(w.q.dropOwners, nil, slices.Compact(payers), ids), w.stmt(w.q.dropHolds, nil, ids))
 }

@@ -74,7 +74,8 @@ CREATE TABLE {schema}.spend_period (
 	UNIQUE (limit_id, start_us)
 ) WITH (fillfactor = 50);
 
--- No foreign keys from here on: each would be looked up for every row of the hot tables.
+-- No foreign keys from here on: each would be looked up for every row of the hot tables. For the same reason what a row always has
+-- a few of is a JSON array in it; the views spend_line and spend_posting have a row for each.
 CREATE TABLE {schema}.spend_hold (
 	id bigint PRIMARY KEY,
 	ledger_id bigint NOT NULL,
@@ -117,31 +118,23 @@ CREATE TABLE {schema}.spend_hold (
 	receipt text NOT NULL, -- of the call that ended it
 	part_us bigint NOT NULL,
 	part_left bigint NOT NULL CHECK (part_left >= 0),
+	periods text NOT NULL, -- ids of those that its first part counts against
 	more_parts text NOT NULL,
 	assumes text NOT NULL,
 	UNIQUE (key, ledger_id) -- so that no plan can read a whole ledger to find some keys
 ) WITH (fillfactor = 80);
 CREATE INDEX spend_hold_parent ON {schema}.spend_hold (parent_id) WHERE parent_id IS NOT NULL;
 
--- The periods that the parts of a hold count against.
-CREATE TABLE {schema}.spend_line (
-	hold_id bigint NOT NULL,
-	part bigint NOT NULL,
-	n bigint NOT NULL,
-	period_id bigint NOT NULL,
-	PRIMARY KEY (hold_id, part, n)
-);
-
 -- The accounts that pay for a hold, its ancestors' included.
 CREATE TABLE {schema}.spend_owner (
-	account_id bigint NOT NULL,
 	hold_id bigint NOT NULL,
+	account_id bigint NOT NULL,
 	live boolean NOT NULL,
 	expires_us bigint NOT NULL,
 	split_group text NOT NULL,
-	PRIMARY KEY (account_id, hold_id)
+	PRIMARY KEY (hold_id, account_id)
 ) WITH (fillfactor = 80);
-CREATE INDEX spend_owner_hold ON {schema}.spend_owner (hold_id);
+CREATE INDEX spend_owner_account ON {schema}.spend_owner (account_id, hold_id);
 CREATE INDEX spend_owner_expiry ON {schema}.spend_owner (account_id, expires_us) WHERE live;
 CREATE INDEX spend_owner_group ON {schema}.spend_owner (account_id, split_group) WHERE live AND split_group <> '';
 
@@ -167,18 +160,6 @@ CREATE TABLE {schema}.spend_entry (
 	reason text NOT NULL,
 	source bigint NOT NULL,
 	labels text NOT NULL,
+	postings text NOT NULL, -- what it changed: [id of a period, counts_us, spent, held, overrun] each; see spend_posting
 	PRIMARY KEY (account_id, seq)
-);
-
--- What an entry changed: in a period, or, without one, in the account's own total, counted at an instant.
-CREATE TABLE {schema}.spend_posting (
-	account_id bigint NOT NULL,
-	seq bigint NOT NULL,
-	n bigint NOT NULL,
-	period_id bigint,
-	counts_us bigint NOT NULL,
-	spent bigint NOT NULL,
-	held bigint NOT NULL,
-	overrun bigint NOT NULL,
-	PRIMARY KEY (account_id, seq, n)
 );

@@ -3,6 +3,21 @@
 -- next step on its account, or a sweep, ends it. Numbers of money are in the smallest steps of the ledger's unit: with
 -- scale 9, divide by 1e9. Columns …_us are Unix microseconds, …_at the same instants.
 
+-- The periods that the parts of holds count against.
+CREATE VIEW {schema}.spend_line AS
+SELECT h.id AS hold_id, 0 AS part, l.n - 1 AS n, l.id::bigint AS period_id
+FROM {schema}.spend_hold h, json_array_elements_text(h.periods::json) WITH ORDINALITY l (id, n)
+UNION ALL
+SELECT h.id, p.n, l.n - 1, l.id::bigint
+FROM {schema}.spend_hold h, json_array_elements(nullif(h.more_parts, '')::json) WITH ORDINALITY p (value, n),
+	json_array_elements_text(p.value -> 'periods') WITH ORDINALITY l (id, n);
+
+-- What an entry changed: in a period, or, without one, in the account's own total, counted at an instant.
+CREATE VIEW {schema}.spend_posting AS
+SELECT e.account_id, e.seq, p.n - 1 AS n, nullif((p.value ->> 0)::bigint, 0) AS period_id, (p.value ->> 1)::bigint AS counts_us,
+	(p.value ->> 2)::bigint AS spent, (p.value ->> 3)::bigint AS held, (p.value ->> 4)::bigint AS overrun
+FROM {schema}.spend_entry e, json_array_elements(e.postings::json) WITH ORDINALITY p (value, n);
+
 -- One row for each stored period of each limit. A period that nobody has used is not stored. The first and the last instant
 -- of an all-time limit are those of the calendar, the years 1 and 9999.
 CREATE VIEW {schema}.spend_balance AS
@@ -55,10 +70,10 @@ SELECT
 	h.expires_us / 1000000 - floor(extract(epoch FROM clock_timestamp()))::bigint AS seconds_left,
 	-- Its own accounts (none for a child that brought none), and all that pay, its ancestors' too.
 	ARRAY(
-		SELECT a.name FROM json_array_elements_text(nullif(h.accounts, '')::json) e (id) JOIN {schema}.spend_account a ON a.id = e.id::bigint ORDER BY a.name
+		SELECT a.name FROM json_array_elements_text(h.accounts::json) e (id) JOIN {schema}.spend_account a ON a.id = e.id::bigint ORDER BY a.name
 	) AS accounts,
 	ARRAY(
-		SELECT a.name FROM {schema}.spend_owner o JOIN {schema}.spend_account a ON a.id = o.account_id WHERE o.hold_id = h.id ORDER BY a.name
+		SELECT a.name FROM json_array_elements_text(h.owners::json) e (id) JOIN {schema}.spend_account a ON a.id = e.id::bigint ORDER BY a.name
 	) AS payers,
 	h.granted,
 	h.own,

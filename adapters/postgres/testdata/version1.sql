@@ -76,7 +76,8 @@ CREATE TABLE stint.spend_period (
 	UNIQUE (limit_id, start_us)
 ) WITH (fillfactor = 50);
 
--- No foreign keys from here on: each would be looked up for every row of the hot tables.
+-- No foreign keys from here on: each would be looked up for every row of the hot tables. For the same reason what a row always has
+-- a few of is a JSON array in it; the views spend_line and spend_posting have a row for each.
 CREATE TABLE stint.spend_hold (
 	id bigint PRIMARY KEY,
 	ledger_id bigint NOT NULL,
@@ -119,31 +120,23 @@ CREATE TABLE stint.spend_hold (
 	receipt text NOT NULL, -- of the call that ended it
 	part_us bigint NOT NULL,
 	part_left bigint NOT NULL CHECK (part_left >= 0),
+	periods text NOT NULL, -- ids of those that its first part counts against
 	more_parts text NOT NULL,
 	assumes text NOT NULL,
 	UNIQUE (key, ledger_id) -- so that no plan can read a whole ledger to find some keys
 ) WITH (fillfactor = 80);
 CREATE INDEX spend_hold_parent ON stint.spend_hold (parent_id) WHERE parent_id IS NOT NULL;
 
--- The periods that the parts of a hold count against.
-CREATE TABLE stint.spend_line (
-	hold_id bigint NOT NULL,
-	part bigint NOT NULL,
-	n bigint NOT NULL,
-	period_id bigint NOT NULL,
-	PRIMARY KEY (hold_id, part, n)
-);
-
 -- The accounts that pay for a hold, its ancestors' included.
 CREATE TABLE stint.spend_owner (
-	account_id bigint NOT NULL,
 	hold_id bigint NOT NULL,
+	account_id bigint NOT NULL,
 	live boolean NOT NULL,
 	expires_us bigint NOT NULL,
 	split_group text NOT NULL,
-	PRIMARY KEY (account_id, hold_id)
+	PRIMARY KEY (hold_id, account_id)
 ) WITH (fillfactor = 80);
-CREATE INDEX spend_owner_hold ON stint.spend_owner (hold_id);
+CREATE INDEX spend_owner_account ON stint.spend_owner (account_id, hold_id);
 CREATE INDEX spend_owner_expiry ON stint.spend_owner (account_id, expires_us) WHERE live;
 CREATE INDEX spend_owner_group ON stint.spend_owner (account_id, split_group) WHERE live AND split_group <> '';
 
@@ -169,80 +162,42 @@ CREATE TABLE stint.spend_entry (
 	reason text NOT NULL,
 	source bigint NOT NULL,
 	labels text NOT NULL,
+	postings text NOT NULL, -- what it changed: [id of a period, counts_us, spent, held, overrun] each; see spend_posting
 	PRIMARY KEY (account_id, seq)
 );
 
--- What an entry changed: in a period, or, without one, in the account's own total, counted at an instant.
-CREATE TABLE stint.spend_posting (
-	account_id bigint NOT NULL,
-	seq bigint NOT NULL,
-	n bigint NOT NULL,
-	period_id bigint,
-	counts_us bigint NOT NULL,
-	spent bigint NOT NULL,
-	held bigint NOT NULL,
-	overrun bigint NOT NULL,
-	PRIMARY KEY (account_id, seq, n)
-);
-
-INSERT INTO stint.migration SELECT * FROM json_populate_record(NULL::stint.migration, '{"version":1,"name":"0001_spend.sql","checksum":"8ec03a91c01a25d33b5211f6cfb266ea8a539473dd59f0cbc7cace7a0874bdcb"}');
+INSERT INTO stint.migration SELECT * FROM json_populate_record(NULL::stint.migration, '{"version":1,"name":"0001_spend.sql","checksum":"ba45709cb50aea3abeffac82e0006bed218e3bb13b980063906f339cfd550d14"}');
 INSERT INTO stint.spend_ledger SELECT * FROM json_populate_record(NULL::stint.spend_ledger, '{"id":1,"name":"default","unit":"requests","scale":0}');
-INSERT INTO stint.spend_account SELECT * FROM json_populate_record(NULL::stint.spend_account, '{"id":2,"ledger_id":1,"name":"a","seq":6,"last_us":1795990065006562,"pruned":0}');
-INSERT INTO stint.spend_account SELECT * FROM json_populate_record(NULL::stint.spend_account, '{"id":5,"ledger_id":1,"name":"b","seq":6,"last_us":1795990065000484,"pruned":0}');
-INSERT INTO stint.spend_limit SELECT * FROM json_populate_record(NULL::stint.spend_limit, '{"id":4,"account_id":2,"name":"all","gen":1,"kind":4,"week_start":0,"anchor":1,"zone":"UTC","amount":1000,"mode":0,"on_unpriced":0,"carry_holds":false,"carry_unused":0,"thresholds":"","raise_by":0,"raise_until_us":null,"rev":1,"print":"38267d851b219e48bc9768d8988d542e8f6c512801b06409bdeb6ab3c3177eca","prev":"","since_us":1795990064901847,"pin_us":-62135596800000000,"held_all":16,"removed":false}');
-INSERT INTO stint.spend_limit SELECT * FROM json_populate_record(NULL::stint.spend_limit, '{"id":6,"account_id":5,"name":"all","gen":1,"kind":4,"week_start":0,"anchor":1,"zone":"UTC","amount":50,"mode":0,"on_unpriced":0,"carry_holds":false,"carry_unused":0,"thresholds":"","raise_by":0,"raise_until_us":null,"rev":1,"print":"2271488d8ce67a20e46c9d87ab2cecc0e65bf65ab14f85110150e800a60db6d6","prev":"","since_us":1795990064915775,"pin_us":-62135596800000000,"held_all":10,"removed":false}');
-INSERT INTO stint.spend_limit SELECT * FROM json_populate_record(NULL::stint.spend_limit, E'{"id":3,"account_id":2,"name":"day","gen":1,"kind":1,"week_start":0,"anchor":1,"zone":"Europe/Berlin","amount":100,"mode":0,"on_unpriced":0,"carry_holds":true,"carry_unused":5,"thresholds":"[{\\"Percent\\":1,\\"Of\\":0}]","raise_by":0,"raise_until_us":null,"rev":1,"print":"59b35836d9cc530afc24d7e389ee61336438350e6ddf8c0732870d60bbc19684","prev":"","since_us":1795990064893791,"pin_us":-62135596800000000,"held_all":16,"removed":false}');
+INSERT INTO stint.spend_account SELECT * FROM json_populate_record(NULL::stint.spend_account, '{"id":2,"ledger_id":1,"name":"a","seq":6,"last_us":1795995272530841,"pruned":0}');
+INSERT INTO stint.spend_account SELECT * FROM json_populate_record(NULL::stint.spend_account, '{"id":5,"ledger_id":1,"name":"b","seq":6,"last_us":1795995272522324,"pruned":0}');
+INSERT INTO stint.spend_limit SELECT * FROM json_populate_record(NULL::stint.spend_limit, '{"id":4,"account_id":2,"name":"all","gen":1,"kind":4,"week_start":0,"anchor":1,"zone":"UTC","amount":1000,"mode":0,"on_unpriced":0,"carry_holds":false,"carry_unused":0,"thresholds":"","raise_by":0,"raise_until_us":null,"rev":1,"print":"38267d851b219e48bc9768d8988d542e8f6c512801b06409bdeb6ab3c3177eca","prev":"","since_us":1795995272481177,"pin_us":-62135596800000000,"held_all":16,"removed":false}');
+INSERT INTO stint.spend_limit SELECT * FROM json_populate_record(NULL::stint.spend_limit, '{"id":6,"account_id":5,"name":"all","gen":1,"kind":4,"week_start":0,"anchor":1,"zone":"UTC","amount":50,"mode":0,"on_unpriced":0,"carry_holds":false,"carry_unused":0,"thresholds":"","raise_by":0,"raise_until_us":null,"rev":1,"print":"2271488d8ce67a20e46c9d87ab2cecc0e65bf65ab14f85110150e800a60db6d6","prev":"","since_us":1795995272489371,"pin_us":-62135596800000000,"held_all":10,"removed":false}');
+INSERT INTO stint.spend_limit SELECT * FROM json_populate_record(NULL::stint.spend_limit, E'{"id":3,"account_id":2,"name":"day","gen":1,"kind":1,"week_start":0,"anchor":1,"zone":"Europe/Berlin","amount":100,"mode":0,"on_unpriced":0,"carry_holds":true,"carry_unused":5,"thresholds":"[{\\"Percent\\":1,\\"Of\\":0}]","raise_by":0,"raise_until_us":null,"rev":1,"print":"59b35836d9cc530afc24d7e389ee61336438350e6ddf8c0732870d60bbc19684","prev":"","since_us":1795995272474343,"pin_us":-62135596800000000,"held_all":16,"removed":false}');
 INSERT INTO stint.spend_period SELECT * FROM json_populate_record(NULL::stint.spend_period, '{"id":7,"limit_id":4,"start_us":-62135596800000000,"end_us":253402300799000000,"label":"total","mode":0,"in_force":1000,"raised":0,"raised_until_us":0,"spent":4,"held":16,"overrun":0,"cut":0,"carry_in":0,"carry_out":0,"assumed":0,"unpriced":0,"fired":"","base_spent":0,"base_held":0,"base_overrun":0}');
 INSERT INTO stint.spend_period SELECT * FROM json_populate_record(NULL::stint.spend_period, '{"id":9,"limit_id":6,"start_us":-62135596800000000,"end_us":253402300799000000,"label":"total","mode":0,"in_force":50,"raised":0,"raised_until_us":0,"spent":2,"held":10,"overrun":0,"cut":0,"carry_in":0,"carry_out":0,"assumed":0,"unpriced":0,"fired":"","base_spent":0,"base_held":0,"base_overrun":0}');
-INSERT INTO stint.spend_period SELECT * FROM json_populate_record(NULL::stint.spend_period, E'{"id":8,"limit_id":3,"start_us":1795906800000000,"end_us":1795993200000000,"label":"2026-11-29","mode":0,"in_force":100,"raised":0,"raised_until_us":0,"spent":4,"held":16,"overrun":0,"cut":0,"carry_in":0,"carry_out":0,"assumed":0,"unpriced":0,"fired":"[{\\"Percent\\":1,\\"Of\\":0}]","base_spent":0,"base_held":0,"base_overrun":0}');
-INSERT INTO stint.spend_hold SELECT * FROM json_populate_record(NULL::stint.spend_hold, '{"id":10,"ledger_id":1,"key":"open","parent_id":null,"owners":"[2,5]","accounts":"[2,5]","amount":7,"min":0,"rest":false,"free":false,"split_group":"","slots":0,"ttl_us":3600000000,"labels":"","price":"","state":1,"granted":7,"grown":0,"received":0,"own":7,"recorded":0,"carved":0,"covered":0,"returned":0,"assumed":0,"end_own":0,"end_charge":0,"open_usages":0,"marks":0,"children":0,"depth":1,"expires_us":1795993664924179,"born_us":1795990064924179,"ended_us":0,"seq":3,"bound_account":"","bound_limit":"","bound_parent":"","receipt":"","part_us":1795990064924179,"part_left":7,"more_parts":"","assumes":""}');
-INSERT INTO stint.spend_hold SELECT * FROM json_populate_record(NULL::stint.spend_hold, '{"id":12,"ledger_id":1,"key":"child","parent_id":11,"owners":"[5,2]","accounts":"[5]","amount":3,"min":0,"rest":false,"free":false,"split_group":"","slots":0,"ttl_us":3600000000,"labels":"","price":"","state":1,"granted":3,"grown":0,"received":0,"own":3,"recorded":0,"carved":0,"covered":0,"returned":0,"assumed":0,"end_own":0,"end_charge":0,"open_usages":0,"marks":0,"children":0,"depth":2,"expires_us":1795993664964742,"born_us":1795990064964742,"ended_us":0,"seq":5,"bound_account":"","bound_limit":"","bound_parent":"","receipt":"","part_us":1795990064964742,"part_left":3,"more_parts":"","assumes":""}');
-INSERT INTO stint.spend_hold SELECT * FROM json_populate_record(NULL::stint.spend_hold, E'{"id":11,"ledger_id":1,"key":"labelled","parent_id":null,"owners":"[2]","accounts":"[2]","amount":9,"min":0,"rest":false,"free":false,"split_group":"","slots":0,"ttl_us":3600000000,"labels":"[{\\"Key\\":\\"team\\",\\"Value\\":\\"x\\"}]","price":"{\\"rate\\":\\"1\\"}","state":1,"granted":9,"grown":0,"received":0,"own":6,"recorded":0,"carved":3,"covered":0,"returned":0,"assumed":0,"end_own":0,"end_charge":0,"open_usages":0,"marks":0,"children":1,"depth":1,"expires_us":1795993664950669,"born_us":1795990064950669,"ended_us":0,"seq":4,"bound_account":"","bound_limit":"","bound_parent":"","receipt":"","part_us":1795990064950669,"part_left":9,"more_parts":"","assumes":""}');
-INSERT INTO stint.spend_hold SELECT * FROM json_populate_record(NULL::stint.spend_hold, E'{"id":13,"ledger_id":1,"key":"done","parent_id":null,"owners":"[5]","accounts":"[5]","amount":5,"min":0,"rest":false,"free":false,"split_group":"","slots":0,"ttl_us":3600000000,"labels":"","price":"","state":3,"granted":5,"grown":0,"received":0,"own":0,"recorded":2,"carved":0,"covered":2,"returned":3,"assumed":0,"end_own":3,"end_charge":0,"open_usages":0,"marks":0,"children":0,"depth":1,"expires_us":1795993664976410,"born_us":1795990064976410,"ended_us":1795990065000484,"seq":4,"bound_account":"","bound_limit":"","bound_parent":"","receipt":"{\\"cost\\":2,\\"returned\\":3,\\"revision\\":6}","part_us":1795990064976410,"part_left":0,"more_parts":"","assumes":""}');
-INSERT INTO stint.spend_line SELECT * FROM json_populate_record(NULL::stint.spend_line, '{"hold_id":10,"part":0,"n":0,"period_id":7}');
-INSERT INTO stint.spend_line SELECT * FROM json_populate_record(NULL::stint.spend_line, '{"hold_id":10,"part":0,"n":1,"period_id":8}');
-INSERT INTO stint.spend_line SELECT * FROM json_populate_record(NULL::stint.spend_line, '{"hold_id":10,"part":0,"n":2,"period_id":9}');
-INSERT INTO stint.spend_line SELECT * FROM json_populate_record(NULL::stint.spend_line, '{"hold_id":11,"part":0,"n":0,"period_id":7}');
-INSERT INTO stint.spend_line SELECT * FROM json_populate_record(NULL::stint.spend_line, '{"hold_id":11,"part":0,"n":1,"period_id":8}');
-INSERT INTO stint.spend_line SELECT * FROM json_populate_record(NULL::stint.spend_line, '{"hold_id":12,"part":0,"n":0,"period_id":9}');
-INSERT INTO stint.spend_line SELECT * FROM json_populate_record(NULL::stint.spend_line, '{"hold_id":13,"part":0,"n":0,"period_id":9}');
-INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"account_id":2,"hold_id":10,"live":true,"expires_us":1795993664924179,"split_group":""}');
-INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"account_id":2,"hold_id":11,"live":true,"expires_us":1795993664950669,"split_group":""}');
-INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"account_id":2,"hold_id":12,"live":true,"expires_us":1795993664964742,"split_group":""}');
-INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"account_id":5,"hold_id":10,"live":true,"expires_us":1795993664924179,"split_group":""}');
-INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"account_id":5,"hold_id":12,"live":true,"expires_us":1795993664964742,"split_group":""}');
-INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"account_id":5,"hold_id":13,"live":false,"expires_us":1795993664976410,"split_group":""}');
+INSERT INTO stint.spend_period SELECT * FROM json_populate_record(NULL::stint.spend_period, E'{"id":8,"limit_id":3,"start_us":1795993200000000,"end_us":1796079600000000,"label":"2026-11-30","mode":0,"in_force":100,"raised":0,"raised_until_us":0,"spent":4,"held":16,"overrun":0,"cut":0,"carry_in":0,"carry_out":0,"assumed":0,"unpriced":0,"fired":"[{\\"Percent\\":1,\\"Of\\":0}]","base_spent":0,"base_held":0,"base_overrun":0}');
+INSERT INTO stint.spend_hold SELECT * FROM json_populate_record(NULL::stint.spend_hold, '{"id":10,"ledger_id":1,"key":"open","parent_id":null,"owners":"[2,5]","accounts":"[2,5]","amount":7,"min":0,"rest":false,"free":false,"split_group":"","slots":0,"ttl_us":3600000000,"labels":"","price":"","state":1,"granted":7,"grown":0,"received":0,"own":7,"recorded":0,"carved":0,"covered":0,"returned":0,"assumed":0,"end_own":0,"end_charge":0,"open_usages":0,"marks":0,"children":0,"depth":1,"expires_us":1795998872496301,"born_us":1795995272496301,"ended_us":0,"seq":3,"bound_account":"","bound_limit":"","bound_parent":"","receipt":"","part_us":1795995272496301,"part_left":7,"periods":"[7,8,9]","more_parts":"","assumes":""}');
+INSERT INTO stint.spend_hold SELECT * FROM json_populate_record(NULL::stint.spend_hold, '{"id":12,"ledger_id":1,"key":"child","parent_id":11,"owners":"[5,2]","accounts":"[5]","amount":3,"min":0,"rest":false,"free":false,"split_group":"","slots":0,"ttl_us":3600000000,"labels":"","price":"","state":1,"granted":3,"grown":0,"received":0,"own":3,"recorded":0,"carved":0,"covered":0,"returned":0,"assumed":0,"end_own":0,"end_charge":0,"open_usages":0,"marks":0,"children":0,"depth":2,"expires_us":1795998872506042,"born_us":1795995272506042,"ended_us":0,"seq":5,"bound_account":"","bound_limit":"","bound_parent":"","receipt":"","part_us":1795995272506042,"part_left":3,"periods":"[9]","more_parts":"","assumes":""}');
+INSERT INTO stint.spend_hold SELECT * FROM json_populate_record(NULL::stint.spend_hold, E'{"id":11,"ledger_id":1,"key":"labelled","parent_id":null,"owners":"[2]","accounts":"[2]","amount":9,"min":0,"rest":false,"free":false,"split_group":"","slots":0,"ttl_us":3600000000,"labels":"[{\\"Key\\":\\"team\\",\\"Value\\":\\"x\\"}]","price":"{\\"rate\\":\\"1\\"}","state":1,"granted":9,"grown":0,"received":0,"own":6,"recorded":0,"carved":3,"covered":0,"returned":0,"assumed":0,"end_own":0,"end_charge":0,"open_usages":0,"marks":0,"children":1,"depth":1,"expires_us":1795998872500861,"born_us":1795995272500861,"ended_us":0,"seq":4,"bound_account":"","bound_limit":"","bound_parent":"","receipt":"","part_us":1795995272500861,"part_left":9,"periods":"[7,8]","more_parts":"","assumes":""}');
+INSERT INTO stint.spend_hold SELECT * FROM json_populate_record(NULL::stint.spend_hold, E'{"id":13,"ledger_id":1,"key":"done","parent_id":null,"owners":"[5]","accounts":"[5]","amount":5,"min":0,"rest":false,"free":false,"split_group":"","slots":0,"ttl_us":3600000000,"labels":"","price":"","state":3,"granted":5,"grown":0,"received":0,"own":0,"recorded":2,"carved":0,"covered":2,"returned":3,"assumed":0,"end_own":3,"end_charge":0,"open_usages":0,"marks":0,"children":0,"depth":1,"expires_us":1795998872510638,"born_us":1795995272510638,"ended_us":1795995272522324,"seq":4,"bound_account":"","bound_limit":"","bound_parent":"","receipt":"{\\"cost\\":2,\\"returned\\":3,\\"revision\\":6}","part_us":1795995272510638,"part_left":0,"periods":"[9]","more_parts":"","assumes":""}');
+INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"hold_id":10,"account_id":2,"live":true,"expires_us":1795998872496301,"split_group":""}');
+INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"hold_id":10,"account_id":5,"live":true,"expires_us":1795998872496301,"split_group":""}');
+INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"hold_id":11,"account_id":2,"live":true,"expires_us":1795998872500861,"split_group":""}');
+INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"hold_id":12,"account_id":2,"live":true,"expires_us":1795998872506042,"split_group":""}');
+INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"hold_id":12,"account_id":5,"live":true,"expires_us":1795998872506042,"split_group":""}');
+INSERT INTO stint.spend_owner SELECT * FROM json_populate_record(NULL::stint.spend_owner, '{"hold_id":13,"account_id":5,"live":false,"expires_us":1795998872510638,"split_group":""}');
 INSERT INTO stint.spend_usage SELECT * FROM json_populate_record(NULL::stint.spend_usage, E'{"ledger_id":1,"hold_id":0,"id":"c","kind":12,"content":"\\\\x601dd1019015b83cae5cf7c5b6c3cdfe6b83a2d03c48a211854190ddc6c1f503","cost":0,"unpriced":false,"receipt":"{\\"cost\\":4,\\"revision\\":6}"}');
 INSERT INTO stint.spend_usage SELECT * FROM json_populate_record(NULL::stint.spend_usage, E'{"ledger_id":1,"hold_id":13,"id":"u","kind":3,"content":"\\\\xeb19b19f3a33be3734e0d9589b531336f9c3fb02f39a3eb56eb8111daffa2b11","cost":1,"unpriced":false,"receipt":"{\\"cost\\":1,\\"own\\":4,\\"revision\\":5}"}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":2,"seq":1,"at_us":1795990064893791,"kind":14,"ref":"day","hold":"","reason":"set","source":0,"labels":""}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":2,"seq":2,"at_us":1795990064901847,"kind":14,"ref":"all","hold":"","reason":"set","source":0,"labels":""}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":2,"seq":3,"at_us":1795990064924179,"kind":1,"ref":"open","hold":"","reason":"","source":0,"labels":""}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":2,"seq":5,"at_us":1795990064964742,"kind":1,"ref":"child","hold":"","reason":"","source":0,"labels":""}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":2,"seq":6,"at_us":1795990065006562,"kind":12,"ref":"c","hold":"","reason":"","source":0,"labels":""}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":1,"at_us":1795990064915775,"kind":14,"ref":"all","hold":"","reason":"set","source":0,"labels":""}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":2,"at_us":1795990064924179,"kind":1,"ref":"open","hold":"","reason":"","source":0,"labels":""}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":3,"at_us":1795990064964742,"kind":1,"ref":"child","hold":"","reason":"","source":0,"labels":""}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":4,"at_us":1795990064976410,"kind":1,"ref":"done","hold":"","reason":"","source":0,"labels":""}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":5,"at_us":1795990064984559,"kind":3,"ref":"u","hold":"done","reason":"","source":0,"labels":""}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":6,"at_us":1795990065000484,"kind":4,"ref":"done","hold":"","reason":"","source":0,"labels":""}');
-INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, E'{"account_id":2,"seq":4,"at_us":1795990064950669,"kind":1,"ref":"labelled","hold":"","reason":"","source":0,"labels":"[{\\"Key\\":\\"team\\",\\"Value\\":\\"x\\"}]"}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":2,"seq":3,"n":0,"period_id":null,"counts_us":1795990064924179,"spent":0,"held":7,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":2,"seq":3,"n":1,"period_id":7,"counts_us":0,"spent":0,"held":7,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":2,"seq":3,"n":2,"period_id":8,"counts_us":0,"spent":0,"held":7,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":2,"seq":4,"n":0,"period_id":null,"counts_us":1795990064950669,"spent":0,"held":9,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":2,"seq":4,"n":1,"period_id":7,"counts_us":0,"spent":0,"held":9,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":2,"seq":4,"n":2,"period_id":8,"counts_us":0,"spent":0,"held":9,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":2,"seq":6,"n":0,"period_id":null,"counts_us":1795990065006562,"spent":4,"held":0,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":2,"seq":6,"n":1,"period_id":7,"counts_us":0,"spent":4,"held":0,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":2,"seq":6,"n":2,"period_id":8,"counts_us":0,"spent":4,"held":0,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":5,"seq":2,"n":0,"period_id":null,"counts_us":1795990064924179,"spent":0,"held":7,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":5,"seq":2,"n":1,"period_id":9,"counts_us":0,"spent":0,"held":7,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":5,"seq":3,"n":0,"period_id":null,"counts_us":1795990064964742,"spent":0,"held":3,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":5,"seq":3,"n":1,"period_id":9,"counts_us":0,"spent":0,"held":3,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":5,"seq":4,"n":0,"period_id":null,"counts_us":1795990064976410,"spent":0,"held":5,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":5,"seq":4,"n":1,"period_id":9,"counts_us":0,"spent":0,"held":5,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":5,"seq":5,"n":0,"period_id":null,"counts_us":1795990064976410,"spent":1,"held":-1,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":5,"seq":5,"n":1,"period_id":9,"counts_us":0,"spent":1,"held":-1,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":5,"seq":6,"n":0,"period_id":null,"counts_us":1795990064976410,"spent":1,"held":-4,"overrun":0}');
-INSERT INTO stint.spend_posting SELECT * FROM json_populate_record(NULL::stint.spend_posting, '{"account_id":5,"seq":6,"n":1,"period_id":9,"counts_us":0,"spent":1,"held":-4,"overrun":0}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":2,"seq":1,"at_us":1795995272474343,"kind":14,"ref":"day","hold":"","reason":"set","source":0,"labels":"","postings":"[]"}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":2,"seq":2,"at_us":1795995272481177,"kind":14,"ref":"all","hold":"","reason":"set","source":0,"labels":"","postings":"[]"}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":2,"seq":3,"at_us":1795995272496301,"kind":1,"ref":"open","hold":"","reason":"","source":0,"labels":"","postings":"[[0,1795995272496301,0,7,0],[7,0,0,7,0],[8,0,0,7,0]]"}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":2,"seq":5,"at_us":1795995272506042,"kind":1,"ref":"child","hold":"","reason":"","source":0,"labels":"","postings":"[]"}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":2,"seq":6,"at_us":1795995272530841,"kind":12,"ref":"c","hold":"","reason":"","source":0,"labels":"","postings":"[[0,1795995272530841,4,0,0],[7,0,4,0,0],[8,0,4,0,0]]"}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":1,"at_us":1795995272489371,"kind":14,"ref":"all","hold":"","reason":"set","source":0,"labels":"","postings":"[]"}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":2,"at_us":1795995272496301,"kind":1,"ref":"open","hold":"","reason":"","source":0,"labels":"","postings":"[[0,1795995272496301,0,7,0],[9,0,0,7,0]]"}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":3,"at_us":1795995272506042,"kind":1,"ref":"child","hold":"","reason":"","source":0,"labels":"","postings":"[[0,1795995272506042,0,3,0],[9,0,0,3,0]]"}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":4,"at_us":1795995272510638,"kind":1,"ref":"done","hold":"","reason":"","source":0,"labels":"","postings":"[[0,1795995272510638,0,5,0],[9,0,0,5,0]]"}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":5,"at_us":1795995272516294,"kind":3,"ref":"u","hold":"done","reason":"","source":0,"labels":"","postings":"[[0,1795995272510638,1,-1,0],[9,0,1,-1,0]]"}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, '{"account_id":5,"seq":6,"at_us":1795995272522324,"kind":4,"ref":"done","hold":"","reason":"","source":0,"labels":"","postings":"[[0,1795995272510638,1,-4,0],[9,0,1,-4,0]]"}');
+INSERT INTO stint.spend_entry SELECT * FROM json_populate_record(NULL::stint.spend_entry, E'{"account_id":2,"seq":4,"at_us":1795995272500861,"kind":1,"ref":"labelled","hold":"","reason":"","source":0,"labels":"[{\\"Key\\":\\"team\\",\\"Value\\":\\"x\\"}]","postings":"[[0,1795995272500861,0,9,0],[7,0,0,9,0],[8,0,0,9,0]]"}');
 SELECT setval('stint.spend_ids', 1);

@@ -71,11 +71,13 @@ CREATE TABLE stint_spend_period (
 	UNIQUE (limit_id, start_us)
 ) STRICT;
 
+-- No foreign keys from here on: each would be looked up for every row of the hot tables. For the same reason what a row always has
+-- a few of is a JSON array in it; the views stint_spend_line and stint_spend_posting have a row for each.
 CREATE TABLE stint_spend_hold (
 	id INTEGER PRIMARY KEY,
-	ledger_id INTEGER NOT NULL REFERENCES stint_spend_ledger,
+	ledger_id INTEGER NOT NULL,
 	key TEXT NOT NULL,
-	parent_id INTEGER REFERENCES stint_spend_hold,
+	parent_id INTEGER,
 	owners TEXT NOT NULL, -- ids of the accounts that pay: its own, and its ancestors'
 	accounts TEXT NOT NULL, -- its own
 	amount INTEGER NOT NULL CHECK (amount >= 0),
@@ -113,36 +115,27 @@ CREATE TABLE stint_spend_hold (
 	receipt TEXT NOT NULL, -- of the call that ended it
 	part_us INTEGER NOT NULL,
 	part_left INTEGER NOT NULL CHECK (part_left >= 0),
+	periods TEXT NOT NULL, -- ids of those that its first part counts against
 	more_parts TEXT NOT NULL,
 	assumes TEXT NOT NULL,
 	UNIQUE (ledger_id, key)
 ) STRICT;
 CREATE INDEX stint_spend_hold_parent ON stint_spend_hold (parent_id) WHERE parent_id IS NOT NULL;
 
--- The periods that the parts of a hold count against.
-CREATE TABLE stint_spend_line (
-	hold_id INTEGER NOT NULL REFERENCES stint_spend_hold,
-	part INTEGER NOT NULL,
-	n INTEGER NOT NULL,
-	period_id INTEGER NOT NULL REFERENCES stint_spend_period,
-	PRIMARY KEY (hold_id, part, n)
-) STRICT, WITHOUT ROWID;
-
 -- The accounts that pay for a hold, its ancestors' included.
 CREATE TABLE stint_spend_owner (
-	account_id INTEGER NOT NULL REFERENCES stint_spend_account,
-	hold_id INTEGER NOT NULL REFERENCES stint_spend_hold,
+	hold_id INTEGER NOT NULL,
+	account_id INTEGER NOT NULL,
 	live INTEGER NOT NULL CHECK (live IN (0, 1)),
 	expires_us INTEGER NOT NULL,
 	split_group TEXT NOT NULL,
 	PRIMARY KEY (account_id, hold_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX stint_spend_owner_hold ON stint_spend_owner (hold_id);
 CREATE INDEX stint_spend_owner_expiry ON stint_spend_owner (account_id, expires_us) WHERE live;
 CREATE INDEX stint_spend_owner_group ON stint_spend_owner (account_id, split_group) WHERE live AND split_group <> '';
 
 CREATE TABLE stint_spend_usage (
-	ledger_id INTEGER NOT NULL REFERENCES stint_spend_ledger,
+	ledger_id INTEGER NOT NULL,
 	hold_id INTEGER NOT NULL, -- 0: of no hold
 	id TEXT NOT NULL,
 	kind INTEGER NOT NULL,
@@ -154,7 +147,7 @@ CREATE TABLE stint_spend_usage (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE stint_spend_entry (
-	account_id INTEGER NOT NULL REFERENCES stint_spend_account,
+	account_id INTEGER NOT NULL,
 	seq INTEGER NOT NULL CHECK (seq > 0),
 	at_us INTEGER NOT NULL,
 	kind INTEGER NOT NULL,
@@ -163,18 +156,6 @@ CREATE TABLE stint_spend_entry (
 	reason TEXT NOT NULL,
 	source INTEGER NOT NULL,
 	labels TEXT NOT NULL,
+	postings TEXT NOT NULL, -- what it changed: [id of a period, counts_us, spent, held, overrun] each; see stint_spend_posting
 	PRIMARY KEY (account_id, seq)
-) STRICT, WITHOUT ROWID;
-
--- What an entry changed: in a period, or, without one, in the account's own total, counted at an instant.
-CREATE TABLE stint_spend_posting (
-	account_id INTEGER NOT NULL REFERENCES stint_spend_account,
-	seq INTEGER NOT NULL,
-	n INTEGER NOT NULL,
-	period_id INTEGER REFERENCES stint_spend_period,
-	counts_us INTEGER NOT NULL,
-	spent INTEGER NOT NULL,
-	held INTEGER NOT NULL,
-	overrun INTEGER NOT NULL,
-	PRIMARY KEY (account_id, seq, n)
 ) STRICT, WITHOUT ROWID;

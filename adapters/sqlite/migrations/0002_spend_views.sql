@@ -3,6 +3,20 @@
 -- next step on its account, or a sweep, ends it. Numbers of money are in the smallest steps of the ledger's unit: with
 -- scale 9, divide by 1e9. Columns …_us are Unix microseconds, …_at the same in UTC, to the second.
 
+-- The periods that the parts of holds count against.
+CREATE VIEW stint_spend_line AS
+SELECT h.id AS hold_id, 0 AS part, l.key AS n, l.value AS period_id
+FROM stint_spend_hold h, json_each(h.periods) l
+UNION ALL
+SELECT h.id, p.key + 1, l.key, l.value
+FROM stint_spend_hold h, json_each(nullif(h.more_parts, '')) p, json_each(p.value, '$.periods') l;
+
+-- What an entry changed: in a period, or, without one, in the account's own total, counted at an instant.
+CREATE VIEW stint_spend_posting AS
+SELECT e.account_id, e.seq, p.key AS n, nullif(p.value ->> 0, 0) AS period_id, p.value ->> 1 AS counts_us, p.value ->> 2 AS spent,
+	p.value ->> 3 AS held, p.value ->> 4 AS overrun
+FROM stint_spend_entry e, json_each(e.postings) p;
+
 -- One row for each stored period of each limit. A period that nobody has used is not stored. The first and the last instant
 -- of an all-time limit are those of the calendar, the years 1 and 9999.
 CREATE VIEW stint_spend_balance AS
@@ -54,10 +68,10 @@ SELECT
 	h.expires_us / 1000000 - unixepoch() AS seconds_left,
 	-- JSON arrays of names: its own accounts (none for a child that brought none), and all that pay, its ancestors' too.
 	(SELECT json_group_array(name) FROM (
-		SELECT a.name FROM json_each(CASE h.accounts WHEN '' THEN '[]' ELSE h.accounts END) e JOIN stint_spend_account a ON a.id = e.value ORDER BY a.name
+		SELECT a.name FROM json_each(h.accounts) e JOIN stint_spend_account a ON a.id = e.value ORDER BY a.name
 	)) AS accounts,
 	(SELECT json_group_array(name) FROM (
-		SELECT a.name FROM stint_spend_owner o JOIN stint_spend_account a ON a.id = o.account_id WHERE o.hold_id = h.id ORDER BY a.name
+		SELECT a.name FROM json_each(h.owners) e JOIN stint_spend_account a ON a.id = e.value ORDER BY a.name
 	)) AS payers,
 	h.granted,
 	h.own,

@@ -70,9 +70,9 @@ CREATE TABLE stint_spend_period (
 ) STRICT;
 CREATE TABLE stint_spend_hold (
 	id INTEGER PRIMARY KEY,
-	ledger_id INTEGER NOT NULL REFERENCES stint_spend_ledger,
+	ledger_id INTEGER NOT NULL,
 	key TEXT NOT NULL,
-	parent_id INTEGER REFERENCES stint_spend_hold,
+	parent_id INTEGER,
 	owners TEXT NOT NULL, -- ids of the accounts that pay: its own, and its ancestors'
 	accounts TEXT NOT NULL, -- its own
 	amount INTEGER NOT NULL CHECK (amount >= 0),
@@ -110,31 +110,24 @@ CREATE TABLE stint_spend_hold (
 	receipt TEXT NOT NULL, -- of the call that ended it
 	part_us INTEGER NOT NULL,
 	part_left INTEGER NOT NULL CHECK (part_left >= 0),
+	periods TEXT NOT NULL, -- ids of those that its first part counts against
 	more_parts TEXT NOT NULL,
 	assumes TEXT NOT NULL,
 	UNIQUE (ledger_id, key)
 ) STRICT;
 CREATE INDEX stint_spend_hold_parent ON stint_spend_hold (parent_id) WHERE parent_id IS NOT NULL;
-CREATE TABLE stint_spend_line (
-	hold_id INTEGER NOT NULL REFERENCES stint_spend_hold,
-	part INTEGER NOT NULL,
-	n INTEGER NOT NULL,
-	period_id INTEGER NOT NULL REFERENCES stint_spend_period,
-	PRIMARY KEY (hold_id, part, n)
-) STRICT, WITHOUT ROWID;
 CREATE TABLE stint_spend_owner (
-	account_id INTEGER NOT NULL REFERENCES stint_spend_account,
-	hold_id INTEGER NOT NULL REFERENCES stint_spend_hold,
+	hold_id INTEGER NOT NULL,
+	account_id INTEGER NOT NULL,
 	live INTEGER NOT NULL CHECK (live IN (0, 1)),
 	expires_us INTEGER NOT NULL,
 	split_group TEXT NOT NULL,
 	PRIMARY KEY (account_id, hold_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX stint_spend_owner_hold ON stint_spend_owner (hold_id);
 CREATE INDEX stint_spend_owner_expiry ON stint_spend_owner (account_id, expires_us) WHERE live;
 CREATE INDEX stint_spend_owner_group ON stint_spend_owner (account_id, split_group) WHERE live AND split_group <> '';
 CREATE TABLE stint_spend_usage (
-	ledger_id INTEGER NOT NULL REFERENCES stint_spend_ledger,
+	ledger_id INTEGER NOT NULL,
 	hold_id INTEGER NOT NULL, -- 0: of no hold
 	id TEXT NOT NULL,
 	kind INTEGER NOT NULL,
@@ -145,7 +138,7 @@ CREATE TABLE stint_spend_usage (
 	PRIMARY KEY (ledger_id, hold_id, id)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE stint_spend_entry (
-	account_id INTEGER NOT NULL REFERENCES stint_spend_account,
+	account_id INTEGER NOT NULL,
 	seq INTEGER NOT NULL CHECK (seq > 0),
 	at_us INTEGER NOT NULL,
 	kind INTEGER NOT NULL,
@@ -154,52 +147,27 @@ CREATE TABLE stint_spend_entry (
 	reason TEXT NOT NULL,
 	source INTEGER NOT NULL,
 	labels TEXT NOT NULL,
+	postings TEXT NOT NULL, -- what it changed: [id of a period, counts_us, spent, held, overrun] each; see stint_spend_posting
 	PRIMARY KEY (account_id, seq)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE stint_spend_posting (
-	account_id INTEGER NOT NULL REFERENCES stint_spend_account,
-	seq INTEGER NOT NULL,
-	n INTEGER NOT NULL,
-	period_id INTEGER REFERENCES stint_spend_period,
-	counts_us INTEGER NOT NULL,
-	spent INTEGER NOT NULL,
-	held INTEGER NOT NULL,
-	overrun INTEGER NOT NULL,
-	PRIMARY KEY (account_id, seq, n)
-) STRICT, WITHOUT ROWID;
-INSERT INTO stint_migration VALUES (1, '0001_spend.sql', '9acdb2ced7c8e96419ce5afa1bef34e46e78b629f4523de096da21fc20f67fd7');
+INSERT INTO stint_migration VALUES (1, '0001_spend.sql', '21be42f570f339ade4715f919c9d67860ba6240ceb3c6e42427b92365503e23e');
 INSERT INTO stint_spend_ledger VALUES (1, 'default', 'USD', 9);
 INSERT INTO stint_spend_account VALUES (1, 1, 'acme', 8, 1777636800000000, 0);
 INSERT INTO stint_spend_limit VALUES (1, 1, 'day', 1, 1, 0, 1, 'UTC', 10000000000, 0, 0, 0, 0, '[{"Percent":50,"Of":0}]', 0, NULL, 1, '91eec842674c525826bbb7064a0c0673b8bdb79e08d9acc98573f7ab9ce270d9', '', 1777636800000000, -62135596800000000, 4000000000, 0);
 INSERT INTO stint_spend_period VALUES (1, 1, 1777593600000000, 1777680000000000, '2026-05-01', 0, 10000000000, 0, 0, 1750000000, 4000000000, 0, 0, 0, 0, 0, 0, '[{"Percent":50,"Of":0}]', 0, 0, 0);
-INSERT INTO stint_spend_hold VALUES (1, 1, 'dispatched', NULL, '[1]', '[1]', 3000000000, 0, 0, 0, '', 0, 3600000000, '[{"Key":"run","Value":"7"}]', '', 2, 3000000000, 0, 0, 2000000000, 1000000000, 0, 1000000000, 0, 0, 0, 0, 0, 0, 0, 1, 1777640400000000, 1777636800000000, 0, 2, '', '', '', '', 1777636800000000, 2000000000, '', '');
-INSERT INTO stint_spend_hold VALUES (2, 1, 'settled', NULL, '[1]', '[1]', 1000000000, 0, 0, 0, '', 0, 3600000000, '[{"Key":"run","Value":"7"}]', '', 3, 1000000000, 0, 0, 0, 500000000, 0, 500000000, 500000000, 0, 500000000, 0, 0, 0, 0, 1, 1777640400000000, 1777636800000000, 1777636800000000, 3, '', '', '', '{"cost":500000000,"returned":500000000,"revision":7}', 1777636800000000, 0, '', '');
-INSERT INTO stint_spend_hold VALUES (3, 1, 'open', NULL, '[1]', '[1]', 2000000000, 0, 0, 0, '', 0, 3600000000, '[{"Key":"run","Value":"7"}]', '', 1, 2000000000, 0, 0, 2000000000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1777640400000000, 1777636800000000, 0, 4, '', '', '', '', 1777636800000000, 2000000000, '', '');
-INSERT INTO stint_spend_line VALUES (1, 0, 0, 1);
-INSERT INTO stint_spend_line VALUES (2, 0, 0, 1);
-INSERT INTO stint_spend_line VALUES (3, 0, 0, 1);
+INSERT INTO stint_spend_hold VALUES (1, 1, 'open', NULL, '[1]', '[1]', 2000000000, 0, 0, 0, '', 0, 3600000000, '[{"Key":"run","Value":"7"}]', '', 1, 2000000000, 0, 0, 2000000000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1777640400000000, 1777636800000000, 0, 2, '', '', '', '', 1777636800000000, 2000000000, '[1]', '', '');
+INSERT INTO stint_spend_hold VALUES (2, 1, 'dispatched', NULL, '[1]', '[1]', 3000000000, 0, 0, 0, '', 0, 3600000000, '[{"Key":"run","Value":"7"}]', '', 2, 3000000000, 0, 0, 2000000000, 1000000000, 0, 1000000000, 0, 0, 0, 0, 0, 0, 0, 1, 1777640400000000, 1777636800000000, 0, 3, '', '', '', '', 1777636800000000, 2000000000, '[1]', '', '');
+INSERT INTO stint_spend_hold VALUES (3, 1, 'settled', NULL, '[1]', '[1]', 1000000000, 0, 0, 0, '', 0, 3600000000, '[{"Key":"run","Value":"7"}]', '', 3, 1000000000, 0, 0, 0, 500000000, 0, 500000000, 500000000, 0, 500000000, 0, 0, 0, 0, 1, 1777640400000000, 1777636800000000, 1777636800000000, 4, '', '', '', '{"cost":500000000,"returned":500000000,"revision":7}', 1777636800000000, 0, '[1]', '', '');
 INSERT INTO stint_spend_owner VALUES (1, 1, 1, 1777640400000000, '');
-INSERT INTO stint_spend_owner VALUES (1, 2, 0, 1777640400000000, '');
-INSERT INTO stint_spend_owner VALUES (1, 3, 1, 1777640400000000, '');
+INSERT INTO stint_spend_owner VALUES (2, 1, 1, 1777640400000000, '');
+INSERT INTO stint_spend_owner VALUES (3, 1, 0, 1777640400000000, '');
 INSERT INTO stint_spend_usage VALUES (1, 0, 'bill', 12, X'F47CD4989989261119E4D8AE9AB7FF38305492DDB75C5CBDC8694D608669FA68', 0, 0, '{"cost":250000000,"revision":8}');
-INSERT INTO stint_spend_usage VALUES (1, 1, 'call', 3, X'EB19B19F3A33BE3734E0D9589B531336F9C3FB02F39A3EB56EB8111DAFFA2B11', 1000000000, 0, '{"cost":1000000000,"own":2000000000,"revision":6}');
-INSERT INTO stint_spend_entry VALUES (1, 1, 1777636800000000, 14, 'day', '', 'set', 0, '');
-INSERT INTO stint_spend_entry VALUES (1, 2, 1777636800000000, 1, 'dispatched', '', '', 0, '[{"Key":"run","Value":"7"}]');
-INSERT INTO stint_spend_entry VALUES (1, 3, 1777636800000000, 1, 'settled', '', '', 0, '[{"Key":"run","Value":"7"}]');
-INSERT INTO stint_spend_entry VALUES (1, 4, 1777636800000000, 1, 'open', '', '', 0, '[{"Key":"run","Value":"7"}]');
-INSERT INTO stint_spend_entry VALUES (1, 5, 1777636800000000, 2, 'dispatched', '', '', 0, '');
-INSERT INTO stint_spend_entry VALUES (1, 6, 1777636800000000, 3, 'call', 'dispatched', '', 0, '');
-INSERT INTO stint_spend_entry VALUES (1, 7, 1777636800000000, 4, 'settled', '', '', 0, '');
-INSERT INTO stint_spend_entry VALUES (1, 8, 1777636800000000, 12, 'bill', '', '', 0, '');
-INSERT INTO stint_spend_posting VALUES (1, 2, 0, NULL, 1777636800000000, 0, 3000000000, 0);
-INSERT INTO stint_spend_posting VALUES (1, 2, 1, 1, 0, 0, 3000000000, 0);
-INSERT INTO stint_spend_posting VALUES (1, 3, 0, NULL, 1777636800000000, 0, 1000000000, 0);
-INSERT INTO stint_spend_posting VALUES (1, 3, 1, 1, 0, 0, 1000000000, 0);
-INSERT INTO stint_spend_posting VALUES (1, 4, 0, NULL, 1777636800000000, 0, 2000000000, 0);
-INSERT INTO stint_spend_posting VALUES (1, 4, 1, 1, 0, 0, 2000000000, 0);
-INSERT INTO stint_spend_posting VALUES (1, 6, 0, NULL, 1777636800000000, 1000000000, -1000000000, 0);
-INSERT INTO stint_spend_posting VALUES (1, 6, 1, 1, 0, 1000000000, -1000000000, 0);
-INSERT INTO stint_spend_posting VALUES (1, 7, 0, NULL, 1777636800000000, 500000000, -1000000000, 0);
-INSERT INTO stint_spend_posting VALUES (1, 7, 1, 1, 0, 500000000, -1000000000, 0);
-INSERT INTO stint_spend_posting VALUES (1, 8, 0, NULL, 1777636800000000, 250000000, 0, 0);
-INSERT INTO stint_spend_posting VALUES (1, 8, 1, 1, 0, 250000000, 0, 0);
+INSERT INTO stint_spend_usage VALUES (1, 2, 'call', 3, X'EB19B19F3A33BE3734E0D9589B531336F9C3FB02F39A3EB56EB8111DAFFA2B11', 1000000000, 0, '{"cost":1000000000,"own":2000000000,"revision":6}');
+INSERT INTO stint_spend_entry VALUES (1, 1, 1777636800000000, 14, 'day', '', 'set', 0, '', '[]');
+INSERT INTO stint_spend_entry VALUES (1, 2, 1777636800000000, 1, 'open', '', '', 0, '[{"Key":"run","Value":"7"}]', '[[0,1777636800000000,0,2000000000,0],[1,0,0,2000000000,0]]');
+INSERT INTO stint_spend_entry VALUES (1, 3, 1777636800000000, 1, 'dispatched', '', '', 0, '[{"Key":"run","Value":"7"}]', '[[0,1777636800000000,0,3000000000,0],[1,0,0,3000000000,0]]');
+INSERT INTO stint_spend_entry VALUES (1, 4, 1777636800000000, 1, 'settled', '', '', 0, '[{"Key":"run","Value":"7"}]', '[[0,1777636800000000,0,1000000000,0],[1,0,0,1000000000,0]]');
+INSERT INTO stint_spend_entry VALUES (1, 5, 1777636800000000, 2, 'dispatched', '', '', 0, '', '[]');
+INSERT INTO stint_spend_entry VALUES (1, 6, 1777636800000000, 3, 'call', 'dispatched', '', 0, '', '[[0,1777636800000000,1000000000,-1000000000,0],[1,0,1000000000,-1000000000,0]]');
+INSERT INTO stint_spend_entry VALUES (1, 7, 1777636800000000, 4, 'settled', '', '', 0, '', '[[0,1777636800000000,500000000,-1000000000,0],[1,0,500000000,-1000000000,0]]');
+INSERT INTO stint_spend_entry VALUES (1, 8, 1777636800000000, 12, 'bill', '', '', 0, '', '[[0,1777636800000000,250000000,0,0],[1,0,250000000,0,0]]');
