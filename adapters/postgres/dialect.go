@@ -36,9 +36,11 @@ func dialectOf(schema string) *spendsql.Dialect {
 			inserts[t] += " ON CONFLICT (name, ledger_id) DO NOTHING"
 		}
 	}
+	updates := new(spendsql.Texts)
 	d.Update = func(t *spendsql.Table, columns []int, rows [][]any) []spendsql.Stmt {
 		list := t.Pick(columns)
-		return []spendsql.Stmt{{SQL: updateText(d.Name(t.Name), t, list), Args: arrays(list, rows)}}
+		text := updates.Of(t, columns, func() string { return updateText(d.Name(t.Name), t, list) })
+		return []spendsql.Stmt{{SQL: text, Args: arrays(list, rows)}}
 	}
 	d.Insert = func(t *spendsql.Table, rows [][]any) []spendsql.Stmt {
 		return []spendsql.Stmt{{SQL: inserts[t], Args: arrays(t.Columns, rows)}}

@@ -34,18 +34,31 @@ var dialect = spendsql.Dialect{
 // sizes are how many rows are inserted by one statement: the fewer sizes, the fewer statements to prepare.
 var sizes = []int{16, 4, 1}
 
+var inserts = func() map[*spendsql.Table]map[int]string { // by size
+	texts := map[*spendsql.Table]map[int]string{}
+	for _, t := range spendsql.Tables() {
+		texts[t] = map[int]string{}
+		for _, size := range sizes {
+			texts[t][size] = insertText(t, size)
+		}
+	}
+	return texts
+}()
+
 func insert(t *spendsql.Table, rows [][]any) (list []spendsql.Stmt) {
 	for _, size := range sizes {
 		for ; len(rows) >= size; rows = rows[size:] {
-			list = append(list, spendsql.Stmt{SQL: insertText(t, size), Args: concat(rows[:size])})
+			list = append(list, spendsql.Stmt{SQL: inserts[t][size], Args: concat(rows[:size])})
 		}
 	}
 	return list
 }
 
+// insertText inserts OR FAIL: after a failure the whole step is taken back, so that SQLite need not keep what it takes to take back
+// the statement alone.
 func insertText(t *spendsql.Table, rows int) string {
 	row := "(?" + strings.Repeat(", ?", len(t.Columns)-1) + ")"
-	return "INSERT INTO " + tableName(t.Name) + " VALUES " + row + strings.Repeat(", "+row, rows-1)
+	return "INSERT OR FAIL INTO " + tableName(t.Name) + " VALUES " + row + strings.Repeat(", "+row, rows-1)
 }
 
 func concat(rows [][]any) []any {
@@ -56,9 +69,13 @@ func concat(rows [][]any) []any {
 	return list
 }
 
+var updates spendsql.Texts
+
 func update(t *spendsql.Table, columns []int, rows [][]any) []spendsql.Stmt {
-	spelling := spendsql.Dialect{Name: tableName, Param: "?"}
-	text := spelling.UpdateText(t, columns)
+	text := updates.Of(t, columns, func() string {
+		spelling := spendsql.Dialect{Name: tableName, Param: "?"}
+		return spelling.UpdateText(t, columns)
+	})
 	list := make([]spendsql.Stmt, len(rows))
 	for i, row := range rows {
 		list[i] = spendsql.Stmt{SQL: text, Args: row}
@@ -78,7 +95,7 @@ func tableName(table string) string { return "stint_spend_" + table }
 func texts(q *spendsql.Queries) []string {
 	list := append(q.Texts(), reserveWriter)
 	for _, t := range spendsql.Tables() {
-		list = append(list, insertText(t, 1))
+		list = append(list, inserts[t][1])
 		if t.Keys == 1 {
 			list = append(list, lastID(t))
 		}

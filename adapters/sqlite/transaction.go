@@ -72,7 +72,11 @@ type conn struct {
 	conn    *sql.Conn
 	tx      *sql.Tx
 	reading bool
-	doubt   bool // the connection may be inside a transaction
+	doubt   bool     // the connection may be inside a transaction
+	last    struct { // a statement that was used: most come many times in a row
+		text string
+		*sql.Stmt
+	}
 	// ctx has the caller's values, and does not end: a statement that is interrupted ends its transaction, and the next one
 	// would be in none. What ends is looked at between statements and rows, which are short.
 	ctx  context.Context
@@ -170,17 +174,27 @@ func (c *conn) Run(ctx context.Context, list ...spendsql.Stmt) error {
 	return nil
 }
 
-// exec runs a statement, prepared if it can be.
+// prepared returns the statement in this transaction, or nil.
+func (c *conn) prepared(text string) *sql.Stmt {
+	if c.last.text != text || c.last.Stmt == nil {
+		c.last.text, c.last.Stmt = text, nil
+		if st := c.d.prepared.find(text); st != nil {
+			c.last.Stmt = c.tx.StmtContext(c.ctx, st) //nolint:sqlclosecheck // the transaction does
+		}
+	}
+	return c.last.Stmt
+}
+
 func (c *conn) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	if st := c.d.prepared.find(text); st != nil {
-		return c.tx.StmtContext(c.ctx, st).ExecContext(ctx, args...) //nolint:sqlclosecheck // the transaction does
+	if st := c.prepared(text); st != nil {
+		return st.ExecContext(ctx, args...)
 	}
 	return c.tx.ExecContext(ctx, text, args...)
 }
 
 func (c *conn) query(text string, args ...any) (*sql.Rows, error) {
-	if st := c.d.prepared.find(text); st != nil {
-		return c.tx.StmtContext(c.ctx, st).QueryContext(c.ctx, args...) //nolint:sqlclosecheck // the transaction does
+	if st := c.prepared(text); st != nil {
+		return st.QueryContext(c.ctx, args...)
 	}
 	return c.tx.QueryContext(c.ctx, text, args...)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Row is a row of a result.
@@ -42,6 +43,27 @@ type Dialect struct {
 	// Values of rows are int64, bool, string, []byte or nil.
 	Insert func(t *Table, rows [][]any) []Stmt
 	Update func(t *Table, columns []int, rows [][]any) []Stmt // rows have these columns of t, the keys first
+}
+
+// Texts keeps statements that depend on a table and on some of its columns. The zero value is empty.
+type Texts struct{ known sync.Map }
+
+type textKey struct {
+	table *Table
+	set   uint64 // of columns; a table has fewer than 64
+}
+
+// Of returns what build returned for these columns at first.
+func (x *Texts) Of(t *Table, columns []int, build func() string) string {
+	key := textKey{table: t}
+	for _, at := range columns {
+		key.set |= 1 << at
+	}
+	if text, ok := x.known.Load(key); ok {
+		return text.(string)
+	}
+	text, _ := x.known.LoadOrStore(key, build())
+	return text.(string)
 }
 
 // text makes a statement of a template: {hold} is a table, $1 a parameter, @in($1) and @any[query] tests, @each($1, bigint)

@@ -15,11 +15,18 @@ import (
 // encode makes the text of a value.
 func encode(text *string, v any) error {
 	out, err := json.Marshal(v)
-	switch *text = string(out); *text {
-	case "null", "[]", "{}":
+	if *text = string(out); *text == "{}" {
 		*text = ""
 	}
 	return err
+}
+
+func encodeList[T any](text *string, list []T) error {
+	if len(list) == 0 {
+		*text = ""
+		return nil
+	}
+	return encode(text, list)
 }
 
 // decode reads what encode has made.

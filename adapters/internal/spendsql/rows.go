@@ -162,7 +162,7 @@ func (r *limitRec) pack(row *spendlimit.LimitRow) error {
 		us := at.UnixMicro()
 		r.until = &us
 	}
-	return encode(&r.thresholds, row.Limit.Thresholds)
+	return encodeList(&r.thresholds, row.Limit.Thresholds)
 }
 
 func (r *limitRec) unpack() error {
@@ -190,7 +190,7 @@ func (r *periodRec) fields() []any {
 
 func (r *periodRec) pack(row *spendlimit.PeriodRow) error {
 	r.row = *row
-	return encode(&r.fired, row.Fired)
+	return encodeList(&r.fired, row.Fired)
 }
 
 func (r *periodRec) unpack() error { return decode(r.fired, &r.row.Fired) }

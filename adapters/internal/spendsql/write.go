@@ -196,7 +196,7 @@ func (w *writer) holds(c *spendlimit.Changes) error {
 	for _, h := range c.NewHolds { // parents come before their children
 		r := holdOf(h)
 		w.own(r, h)
-		if err := encode(&r.labels, h.Labels); err != nil {
+		if err := encodeList(&r.labels, h.Labels); err != nil {
 			return err
 		}
 		if err := w.pack(r, h); err != nil {
@@ -237,23 +237,18 @@ func (w *writer) pack(r *holdRec, h *spendlimit.HoldRow) error {
 		}
 	}
 	r.periods = string(appendIDs(nil, w.periodIDs(h.Part.Lines)))
-	if len(h.More) > 0 || r.more != "" {
-		var later []part
-		for _, p := range h.More {
-			later = append(later, part{p.At, int64(p.Left), w.periodIDs(p.Lines)})
-		}
-		if err := encode(&r.more, later); err != nil {
-			return err
-		}
+	var later []part
+	for _, p := range h.More {
+		later = append(later, part{p.At, int64(p.Left), w.periodIDs(p.Lines)})
 	}
-	if len(h.Assumes) > 0 || r.assumes != "" {
-		var list []assumption
-		for _, a := range h.Assumes {
-			list = append(list, assumption{holdOf(a.Anchor).id, a.Part, int64(a.Amount)})
-		}
-		return encode(&r.assumes, list)
+	if err := encodeList(&r.more, later); err != nil {
+		return err
 	}
-	return nil
+	var list []assumption
+	for _, a := range h.Assumes {
+		list = append(list, assumption{holdOf(a.Anchor).id, a.Part, int64(a.Amount)})
+	}
+	return encodeList(&r.assumes, list)
 }
 
 func (w *writer) periodIDs(lines []*spendlimit.PeriodRow) []int64 {
@@ -307,7 +302,7 @@ func (w *writer) usages(c *spendlimit.Changes) error {
 func (w *writer) entries(c *spendlimit.Changes) error {
 	for _, e := range c.Entries {
 		r := entryRec{account: accountID(e.Account), row: *e}
-		if err := encode(&r.labels, e.Labels); err != nil {
+		if err := encodeList(&r.labels, e.Labels); err != nil {
 			return err
 		}
 		for _, p := range e.Postings {
