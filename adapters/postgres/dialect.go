@@ -25,47 +25,75 @@ func dialectOf(schema string) *spendsql.Dialect {
 		Shared: true,
 		List:   func(list any) any { return list },
 	}
-	inserts := map[*spendsql.Table]string{}
-	for _, t := range spendsql.Tables() {
-		columns := make([]string, len(t.Columns))
-		for i, c := range t.Columns {
-			columns[i] = fmt.Sprintf("$%d::%s[]", i+1, c.Type)
-		}
-		inserts[t] = d.InsertText(t) + " SELECT * FROM unnest(" + strings.Join(columns, ", ") + ")"
-		if t.Name == "account" {
-			inserts[t] += " ON CONFLICT (name, ledger_id) DO NOTHING"
-		}
+	inserts, updates := new(spendsql.Texts), new(spendsql.Texts)
+	d.Insert = func(t *spendsql.Table, columns []int, rows [][]any) []spendsql.Stmt {
+		return statement(inserts, t, columns, rows, insertOne(d), insertMany(d))
 	}
-	updates := new(spendsql.Texts)
 	d.Update = func(t *spendsql.Table, columns []int, rows [][]any) []spendsql.Stmt {
-		list := t.Pick(columns)
-		text := updates.Of(t, columns, func() string { return updateText(d.Name(t.Name), t, list) })
-		return []spendsql.Stmt{{SQL: text, Args: arrays(list, rows)}}
-	}
-	d.Insert = func(t *spendsql.Table, rows [][]any) []spendsql.Stmt {
-		return []spendsql.Stmt{{SQL: inserts[t], Args: arrays(t.Columns, rows)}}
+		return statement(updates, t, columns, rows, d.UpdateText, updateMany(d))
 	}
 	return d
 }
 
-// updateText sets the columns of many rows from arrays. The keys are compared with their array too, so that no plan can
-// read the whole table for the join.
-func updateText(name string, t *spendsql.Table, columns []spendsql.Column) string {
-	var set, where, names, lists []string
-	for i, c := range columns {
-		column := pgx.Identifier{c.Name}.Sanitize()
-		names, lists = append(names, column), append(lists, fmt.Sprintf("$%d::%s[]", i+1, c.Type))
-		switch {
-		case i == 1 && t.Name == "owner": // its columns are few for each hold
-			where = append(where, fmt.Sprintf("t.%s = v.%[1]s", column))
-		case i < t.Keys:
-			where = append(where, fmt.Sprintf("t.%s = ANY($%d) AND t.%[1]s = v.%[1]s", column, i+1))
-		default:
-			set = append(set, column+" = v."+column)
-		}
+type build = func(t *spendsql.Table, columns []int) string
+
+// statement makes a statement for all rows. For a single one it has no arrays, which are slower.
+func statement(texts *spendsql.Texts, t *spendsql.Table, columns []int, rows [][]any, one, many build) []spendsql.Stmt {
+	if len(rows) == 1 {
+		return []spendsql.Stmt{{SQL: texts.Of(t, columns, 1, func() string { return one(t, columns) }), Args: rows[0]}}
 	}
-	return fmt.Sprintf("UPDATE %s AS t SET %s FROM unnest(%s) AS v (%s) WHERE %s", name, strings.Join(set, ", "),
-		strings.Join(lists, ", "), strings.Join(names, ", "), strings.Join(where, " AND "))
+	text := texts.Of(t, columns, 2, func() string { return many(t, columns) })
+	return []spendsql.Stmt{{SQL: text, Args: arrays(t.Pick(columns), rows)}}
+}
+
+func insertOne(d *spendsql.Dialect) build {
+	return func(t *spendsql.Table, columns []int) string {
+		list := make([]string, len(columns))
+		for i := range columns {
+			list[i] = fmt.Sprint("$", i+1)
+		}
+		return d.InsertText(t, columns) + " VALUES (" + strings.Join(list, ", ") + ")" + unlessMade(t)
+	}
+}
+
+func insertMany(d *spendsql.Dialect) build {
+	return func(t *spendsql.Table, columns []int) string {
+		list := make([]string, len(columns))
+		for i, c := range t.Pick(columns) {
+			list[i] = fmt.Sprintf("$%d::%s[]", i+1, c.Type)
+		}
+		return d.InsertText(t, columns) + " SELECT * FROM unnest(" + strings.Join(list, ", ") + ")" + unlessMade(t)
+	}
+}
+
+// unlessMade is for accounts that another process may make at the same time.
+func unlessMade(t *spendsql.Table) string {
+	if t.Name == "account" {
+		return " ON CONFLICT (name, ledger_id) DO NOTHING"
+	}
+	return ""
+}
+
+// updateMany sets the columns of many rows from arrays. The keys are compared with their array too, so that no plan can
+// read the whole table for the join.
+func updateMany(d *spendsql.Dialect) build {
+	return func(t *spendsql.Table, columns []int) string {
+		var set, where, names, lists []string
+		for i, c := range t.Pick(columns) {
+			column := pgx.Identifier{c.Name}.Sanitize()
+			names, lists = append(names, column), append(lists, fmt.Sprintf("$%d::%s[]", i+1, c.Type))
+			switch {
+			case i == 1 && t.Name == "owner": // its columns are few for each hold
+				where = append(where, fmt.Sprintf("t.%s = v.%[1]s", column))
+			case i < t.Keys:
+				where = append(where, fmt.Sprintf("t.%s = ANY($%d) AND t.%[1]s = v.%[1]s", column, i+1))
+			default:
+				set = append(set, column+" = v."+column)
+			}
+		}
+		return fmt.Sprintf("UPDATE %s AS t SET %s FROM unnest(%s) AS v (%s) WHERE %s", d.Name(t.Name), strings.Join(set, ", "),
+			strings.Join(lists, ", "), strings.Join(names, ", "), strings.Join(where, " AND "))
+	}
 }
 
 // arrays is rows as an array for each column.

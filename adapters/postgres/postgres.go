@@ -106,11 +106,11 @@ type pooled struct {
 const (
 	beginWriting = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 	beginReading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-	// Plans are made when the tables are still empty, and kept: without this they would read whole tables for ever.
-	byIndex = "SELECT set_config('enable_seqscan', 'off', true)"
+	// Plans are made when the tables are still empty, and kept: without the first they would read whole tables for ever, and
+	// without the second small steps would be planned anew each time.
+	byIndex = "SELECT set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 	// The server ends by itself what has outlived its step: a client that froze, or that the network took, keeps no lock.
-	byIndexInTime = "SELECT set_config('enable_seqscan', 'off', true), set_config('statement_timeout', $1, true), " +
-		"set_config('idle_in_transaction_session_timeout', $1, true)"
+	byIndexInTime = byIndex + ", set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true)"
 )
 
 func (d *DB) begin(ctx context.Context, how string) (*pooled, error) {

@@ -81,8 +81,9 @@ func (st txStore) Read(ctx context.Context, q spendlimit.Query) (page spendlimit
 type txConn struct {
 	conn
 	tx     pgx.Tx
-	scan   string // the caller's setting of enable_seqscan
-	frozen bool   // all statements of the transaction see the same data; else a look has to lock what it looks at
+	scan   string // the caller's settings of enable_seqscan and plan_cache_mode
+	plans  string
+	frozen bool // all statements of the transaction see the same data; else a look has to lock what it looks at
 	kept   bool
 }
 
@@ -111,8 +112,8 @@ func (t *Tx) within(ctx context.Context, f func(c *txConn) error) error {
 	c := &txConn{conn: conn{d: t.d, on: t.tx}, tx: t.tx}
 	var isolation string
 	err := c.Run(ctx, spendsql.Stmt{SQL: savepoint}, spendsql.Stmt{
-		SQL:  "SELECT current_setting('enable_seqscan'), current_setting('transaction_isolation')",
-		Each: func(r spendsql.Row) error { return r.Scan(&c.scan, &isolation) },
+		SQL:  "SELECT current_setting('enable_seqscan'), current_setting('plan_cache_mode'), current_setting('transaction_isolation')",
+		Each: func(r spendsql.Row) error { return r.Scan(&c.scan, &c.plans, &isolation) },
 	}, spendsql.Stmt{SQL: byIndex})
 	if err != nil {
 		return ended(err)
@@ -132,7 +133,8 @@ func ended(err error) error {
 
 // keep stores the changes. The caller's statements find its settings as they were.
 func (c *txConn) keep(ctx context.Context, list []spendsql.Stmt) error {
-	err := c.Run(ctx, append(list, spendsql.Stmt{SQL: "SELECT set_config('enable_seqscan', $1, true)", Args: []any{c.scan}}, spendsql.Stmt{SQL: release})...)
+	settings := spendsql.Stmt{SQL: "SELECT set_config('enable_seqscan', $1, true), set_config('plan_cache_mode', $2, true)", Args: []any{c.scan, c.plans}}
+	err := c.Run(ctx, append(list, settings, spendsql.Stmt{SQL: release})...)
 	c.kept = err == nil
 	return err
 }

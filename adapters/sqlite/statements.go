@@ -34,31 +34,29 @@ var dialect = spendsql.Dialect{
 // sizes are how many rows are inserted by one statement: the fewer sizes, the fewer statements to prepare.
 var sizes = []int{16, 4, 1}
 
-var inserts = func() map[*spendsql.Table]map[int]string { // by size
-	texts := map[*spendsql.Table]map[int]string{}
-	for _, t := range spendsql.Tables() {
-		texts[t] = map[int]string{}
-		for _, size := range sizes {
-			texts[t][size] = insertText(t, size)
-		}
-	}
-	return texts
-}()
+var inserts, updates spendsql.Texts
 
-func insert(t *spendsql.Table, rows [][]any) (list []spendsql.Stmt) {
+func insert(t *spendsql.Table, columns []int, rows [][]any) (list []spendsql.Stmt) {
 	for _, size := range sizes {
+		if len(rows) < size {
+			continue
+		}
+		text := inserts.Of(t, columns, size, func() string { return insertText(t, columns, size) })
 		for ; len(rows) >= size; rows = rows[size:] {
-			list = append(list, spendsql.Stmt{SQL: inserts[t][size], Args: concat(rows[:size])})
+			list = append(list, spendsql.Stmt{SQL: text, Args: concat(rows[:size])})
 		}
 	}
 	return list
 }
 
+// spelling spells columns; the dialect itself needs it.
+var spelling = spendsql.Dialect{Name: tableName, Param: "?"}
+
 // insertText inserts OR FAIL: after a failure the whole step is taken back, so that SQLite need not keep what it takes to take back
 // the statement alone.
-func insertText(t *spendsql.Table, rows int) string {
-	row := "(?" + strings.Repeat(", ?", len(t.Columns)-1) + ")"
-	return "INSERT OR FAIL INTO " + tableName(t.Name) + " VALUES " + row + strings.Repeat(", "+row, rows-1)
+func insertText(t *spendsql.Table, columns []int, rows int) string {
+	row := "(?" + strings.Repeat(", ?", len(columns)-1) + ")"
+	return strings.Replace(spelling.InsertText(t, columns), "INSERT", "INSERT OR FAIL", 1) + " VALUES " + row + strings.Repeat(", "+row, rows-1)
 }
 
 func concat(rows [][]any) []any {
@@ -69,13 +67,8 @@ func concat(rows [][]any) []any {
 	return list
 }
 
-var updates spendsql.Texts
-
 func update(t *spendsql.Table, columns []int, rows [][]any) []spendsql.Stmt {
-	text := updates.Of(t, columns, func() string {
-		spelling := spendsql.Dialect{Name: tableName, Param: "?"}
-		return spelling.UpdateText(t, columns)
-	})
+	text := updates.Of(t, columns, 1, func() string { return spelling.UpdateText(t, columns) })
 	list := make([]spendsql.Stmt, len(rows))
 	for i, row := range rows {
 		list[i] = spendsql.Stmt{SQL: text, Args: row}
@@ -95,7 +88,11 @@ func tableName(table string) string { return "stint_spend_" + table }
 func texts(q *spendsql.Queries) []string {
 	list := append(q.Texts(), reserveWriter)
 	for _, t := range spendsql.Tables() {
-		list = append(list, inserts[t][1])
+		all := make([]int, len(t.Columns))
+		for i := range all {
+			all[i] = i
+		}
+		list = append(list, insertText(t, all, 1))
 		if t.Keys == 1 {
 			list = append(list, lastID(t))
 		}

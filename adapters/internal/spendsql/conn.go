@@ -40,22 +40,23 @@ type Dialect struct {
 	// (C3), and what can be named is read in the round trip that locks.
 	Shared bool
 	List   func(list any) any // a []int64 or []string as a parameter
-	// Values of rows are int64, bool, string, []byte or nil.
-	Insert func(t *Table, rows [][]any) []Stmt
-	Update func(t *Table, columns []int, rows [][]any) []Stmt // rows have these columns of t, the keys first
+	// Insert and Update write rows, which have some of the columns of t, in their order and with the keys: those that are not
+	// zero in all rows, and those that change in any. Values are int64, bool, string, []byte or nil.
+	Insert, Update func(t *Table, columns []int, rows [][]any) []Stmt
 }
 
-// Texts keeps statements that depend on a table and on some of its columns. The zero value is empty.
+// Texts keeps statements on some columns of a table. The zero value is empty.
 type Texts struct{ known sync.Map }
 
 type textKey struct {
 	table *Table
 	set   uint64 // of columns; a table has fewer than 64
+	rows  int
 }
 
-// Of returns what build returned for these columns at first.
-func (x *Texts) Of(t *Table, columns []int, build func() string) string {
-	key := textKey{table: t}
+// Of returns what build returned for these columns and so many rows at first.
+func (x *Texts) Of(t *Table, columns []int, rows int, build func() string) string {
+	key := textKey{table: t, rows: rows}
 	for _, at := range columns {
 		key.set |= 1 << at
 	}
@@ -117,10 +118,10 @@ func (t *Table) listOrNone(behind string) string {
 
 func quoted(name string) string { return `"` + name + `"` }
 
-// InsertText is INSERT INTO a table with the columns in their order, up to VALUES or SELECT.
-func (d *Dialect) InsertText(t *Table) string {
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
+// InsertText is INSERT INTO a table with columns, up to VALUES or SELECT.
+func (d *Dialect) InsertText(t *Table, columns []int) string {
+	names := make([]string, len(columns))
+	for i, c := range t.Pick(columns) {
 		names[i] = quoted(c.Name)
 	}
 	return fmt.Sprintf("INSERT INTO %s (%s)", d.Name(t.Name), strings.Join(names, ", "))

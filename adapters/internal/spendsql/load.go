@@ -264,13 +264,14 @@ func (s *Step) createAccounts(names []string) error {
 	if err != nil {
 		return err
 	}
-	rows := make([][]any, len(names))
+	w := writer{Step: s, inserts: map[*Table]*rows{}}
 	for i, name := range names {
-		made := accountRec{id: ids[i], ledger: s.ledger, row: spendlimit.AccountRow{Name: name}}
-		rows[i] = values(made.fields())
 		s.created[name] = ids[i]
+		made := accountRec{id: ids[i], ledger: s.ledger, row: spendlimit.AccountRow{Name: name}}
+		w.insert(accounts, made.fields())
 	}
-	return s.run(s.q.d.Insert(accounts, rows)...)
+	columns, values := w.inserts[accounts].pick(accounts)
+	return s.run(s.q.d.Insert(accounts, columns, values)...)
 }
 
 // Load reads the rest of the rows of the step, and links them. clock is the time after the locks, in microseconds (C5). It is

@@ -29,11 +29,12 @@ func NewQueries(d *Dialect) *Queries {
 	account := "SELECT " + accounts.list("a") + " FROM {account} a WHERE "
 	entry := "SELECT " + entries.list("e") + " FROM {entry} e WHERE e.account_id = $1 AND "
 	// The accounts of a step: by name, by id, and those of holds by key.
-	these := "a.ledger_id = $1 AND (a.name @in($2) OR a.id @in($3) OR " +
+	// Each by an index of its own: no plan may read all accounts of the ledger.
+	these := "(a.ledger_id = $1 AND a.name @in($2) OR a.id @in($3) OR " +
 		"a.id @any[SELECT e.value FROM {hold} h, @elements(h.owners) WHERE h.ledger_id = $1 AND h.key @in($4)])"
 	among := "m.account_id @any[SELECT a.id FROM {account} a WHERE " + these + "]"
 	if !d.Shared { // the holds are there first, and then the accounts: both are cheap to name one by one
-		these, among = "a.ledger_id = $1 AND (a.name @in($2) OR a.id @in($3))", "m.account_id @in($1)"
+		these, among = "(a.ledger_id = $1 AND a.name @in($2) OR a.id @in($3))", "m.account_id @in($1)"
 	}
 	q := &Queries{
 		d:      d,

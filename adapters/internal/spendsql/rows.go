@@ -109,12 +109,23 @@ func value(field any) any {
 	panic(fmt.Sprintf("a field of type %T", field))
 }
 
-// values are what fields point at.
-func values(fields []any) []any {
-	for i, f := range fields {
-		fields[i] = value(f)
+// zero tells whether a field points at the default of its column.
+func zero(field any) bool {
+	switch p := field.(type) {
+	case *int64:
+		return *p == 0
+	case *string:
+		return *p == ""
+	case *bool:
+		return !*p
+	case *uint8:
+		return *p == 0
+	case *int:
+		return *p == 0
+	case **int64:
+		return *p == nil
 	}
-	return fields
+	return false
 }
 
 // same tells whether two fields of a column point at equal values.

@@ -10,7 +10,7 @@ import (
 // Statements returns what stores the changes of the step.
 func (s *Step) Statements() ([]Stmt, error) {
 	c := s.Work.Changes()
-	w := writer{Step: s, inserts: map[*Table][][]any{}, updates: map[*Table]*update{}}
+	w := writer{Step: s, inserts: map[*Table]*rows{}, updates: map[*Table]*rows{}}
 	if err := w.newIDs(c); err != nil {
 		return nil, err
 	}
@@ -23,14 +23,15 @@ func (s *Step) Statements() ([]Stmt, error) {
 	w.pruned(c)
 	var list []Stmt
 	for _, t := range Tables() {
-		if rows := w.inserts[t]; len(rows) > 0 {
-			list = append(list, s.q.d.Insert(t, rows)...)
+		if r := w.inserts[t]; r != nil {
+			columns, values := r.pick(t)
+			list = append(list, s.q.d.Insert(t, columns, values)...)
 		}
 	}
 	for _, t := range Tables() {
-		if u := w.updates[t]; u != nil {
-			columns, rows := u.pick(t)
-			list = append(list, s.q.d.Update(t, columns, rows)...)
+		if r := w.updates[t]; r != nil {
+			columns, values := r.pick(t)
+			list = append(list, s.q.d.Update(t, columns, values)...)
 		}
 	}
 	return append(list, w.others...), nil
@@ -39,52 +40,64 @@ func (s *Step) Statements() ([]Stmt, error) {
 // writer collects rows and statements: all inserts go before all updates, parents before what points at them.
 type writer struct {
 	*Step
-	inserts map[*Table][][]any
-	updates map[*Table]*update
-	others  []Stmt
+	inserts, updates map[*Table]*rows
+	others           []Stmt
 }
 
-// update is rows of one table that change, as fields, and which columns differ in any of them.
-type update struct {
-	rows    [][]any
-	differs []bool
+// rows are rows of one table, as fields, and which columns have to be written for any of them.
+type rows struct {
+	fields [][]any
+	needed []bool
 }
 
-// pick takes the keys and what differs from the rows.
-func (u *update) pick(t *Table) (columns []int, rows [][]any) {
-	for i, differs := range u.differs {
-		if differs || i < t.Keys {
+// of returns the rows of a table.
+func of(all map[*Table]*rows, t *Table) *rows {
+	r := all[t]
+	if r == nil {
+		r = &rows{needed: make([]bool, len(t.Columns))}
+		all[t] = r
+	}
+	return r
+}
+
+// pick takes what is needed from the rows.
+func (r *rows) pick(t *Table) (columns []int, values [][]any) {
+	for i, needed := range r.needed {
+		if needed || i < t.Keys {
 			columns = append(columns, i)
 		}
 	}
-	for _, fields := range u.rows {
+	for _, fields := range r.fields {
 		row := make([]any, len(columns))
 		for i, at := range columns {
 			row[i] = value(fields[at])
 		}
-		rows = append(rows, row)
+		values = append(values, row)
 	}
-	return columns, rows
+	return columns, values
 }
 
-func (w *writer) insert(t *Table, fields []any) { w.inserts[t] = append(w.inserts[t], values(fields)) }
+// insert writes a row. Columns that are zero are left out: that is their default.
+func (w *writer) insert(t *Table, fields []any) {
+	r := of(w.inserts, t)
+	r.fields = append(r.fields, fields)
+	for i, f := range fields {
+		r.needed[i] = r.needed[i] || !zero(f)
+	}
+}
 
 // update changes a row from what is stored, unless that is the same.
 func (w *writer) update(t *Table, stored, fields []any) {
-	u := w.updates[t]
-	changed := false
+	first := true
 	for i := t.Keys + t.Fixed; i < len(fields); i++ {
 		if same(stored[i], fields[i]) {
 			continue
 		}
-		if u == nil {
-			u = &update{differs: make([]bool, len(fields))}
-			w.updates[t] = u
+		r := of(w.updates, t)
+		r.needed[i] = true
+		if first {
+			r.fields, first = append(r.fields, fields), false
 		}
-		u.differs[i], changed = true, true
-	}
-	if changed {
-		u.rows = append(u.rows, fields)
 	}
 }
 

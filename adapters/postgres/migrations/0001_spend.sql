@@ -1,5 +1,5 @@
 -- Money is in the smallest steps of the ledger's unit, times are Unix microseconds in UTC.
--- What a number stands for (kind, state, mode …) is in the documentation of package spendlimit, in the order of its constants.
+-- Columns that have a DEFAULT are left out where they are zero. What a number stands for (kind, state, mode …) is in the documentation of package spendlimit, in the order of its constants.
 
 -- Ids are taken in blocks.
 CREATE SEQUENCE {schema}.spend_ids INCREMENT BY 1000;
@@ -7,17 +7,17 @@ CREATE SEQUENCE {schema}.spend_ids INCREMENT BY 1000;
 CREATE TABLE {schema}.spend_ledger (
 	id bigint PRIMARY KEY,
 	name text COLLATE "C" NOT NULL UNIQUE,
-	unit text NOT NULL,
-	scale bigint NOT NULL CHECK (scale BETWEEN 0 AND 12)
+	unit text NOT NULL DEFAULT '',
+	scale bigint NOT NULL DEFAULT 0 CHECK (scale BETWEEN 0 AND 12)
 );
 
 CREATE TABLE {schema}.spend_account (
 	id bigint PRIMARY KEY,
 	ledger_id bigint NOT NULL REFERENCES {schema}.spend_ledger,
 	name text COLLATE "C" NOT NULL,
-	seq bigint NOT NULL CHECK (seq >= 0), -- of its last entry
-	last_us bigint NOT NULL,
-	pruned bigint NOT NULL CHECK (pruned BETWEEN 0 AND seq),
+	seq bigint NOT NULL DEFAULT 0 CHECK (seq >= 0), -- of its last entry
+	last_us bigint NOT NULL DEFAULT 0,
+	pruned bigint NOT NULL DEFAULT 0 CHECK (pruned BETWEEN 0 AND seq),
 	UNIQUE (name, ledger_id)
 ) WITH (fillfactor = 50);
 
@@ -27,25 +27,25 @@ CREATE TABLE {schema}.spend_limit (
 	account_id bigint NOT NULL REFERENCES {schema}.spend_account,
 	name text COLLATE "C" NOT NULL,
 	gen bigint NOT NULL CHECK (gen > 0),
-	kind bigint NOT NULL,
-	week_start bigint NOT NULL CHECK (week_start BETWEEN 0 AND 6),
-	anchor bigint NOT NULL CHECK (anchor BETWEEN 0 AND 28),
-	zone text NOT NULL,
-	amount bigint NOT NULL CHECK (amount >= 0),
-	mode bigint NOT NULL,
-	on_unpriced bigint NOT NULL,
-	carry_holds boolean NOT NULL,
-	carry_unused bigint NOT NULL CHECK (carry_unused >= 0),
-	thresholds text NOT NULL,
-	raise_by bigint NOT NULL CHECK (raise_by >= 0),
+	kind bigint NOT NULL DEFAULT 0,
+	week_start bigint NOT NULL DEFAULT 0 CHECK (week_start BETWEEN 0 AND 6),
+	anchor bigint NOT NULL DEFAULT 0 CHECK (anchor BETWEEN 0 AND 28),
+	zone text NOT NULL DEFAULT '',
+	amount bigint NOT NULL DEFAULT 0 CHECK (amount >= 0),
+	mode bigint NOT NULL DEFAULT 0,
+	on_unpriced bigint NOT NULL DEFAULT 0,
+	carry_holds boolean NOT NULL DEFAULT false,
+	carry_unused bigint NOT NULL DEFAULT 0 CHECK (carry_unused >= 0),
+	thresholds text NOT NULL DEFAULT '',
+	raise_by bigint NOT NULL DEFAULT 0 CHECK (raise_by >= 0),
 	raise_until_us bigint,
-	rev bigint NOT NULL,
-	print text NOT NULL,
-	prev text NOT NULL,
-	since_us bigint NOT NULL,
-	pin_us bigint NOT NULL,
-	held_all bigint NOT NULL CHECK (held_all >= 0),
-	removed boolean NOT NULL,
+	rev bigint NOT NULL DEFAULT 0,
+	print text NOT NULL DEFAULT '',
+	prev text NOT NULL DEFAULT '',
+	since_us bigint NOT NULL DEFAULT 0,
+	pin_us bigint NOT NULL DEFAULT 0,
+	held_all bigint NOT NULL DEFAULT 0 CHECK (held_all >= 0),
+	removed boolean NOT NULL DEFAULT false,
 	UNIQUE (account_id, name, gen)
 ) WITH (fillfactor = 50);
 
@@ -54,23 +54,23 @@ CREATE TABLE {schema}.spend_period (
 	limit_id bigint NOT NULL REFERENCES {schema}.spend_limit,
 	start_us bigint NOT NULL,
 	end_us bigint NOT NULL CHECK (end_us > start_us),
-	label text NOT NULL,
-	mode bigint NOT NULL,
-	in_force bigint NOT NULL,
-	raised bigint NOT NULL CHECK (raised >= 0),
-	raised_until_us bigint NOT NULL,
-	spent bigint NOT NULL CHECK (spent >= 0),
-	held bigint NOT NULL CHECK (held >= 0),
-	overrun bigint NOT NULL CHECK (overrun >= 0),
-	cut bigint NOT NULL CHECK (cut >= 0),
-	carry_in bigint NOT NULL CHECK (carry_in >= 0),
-	carry_out bigint NOT NULL CHECK (carry_out >= 0),
-	assumed bigint NOT NULL CHECK (assumed >= 0),
-	unpriced bigint NOT NULL CHECK (unpriced >= 0),
-	fired text NOT NULL,
-	base_spent bigint NOT NULL,
-	base_held bigint NOT NULL,
-	base_overrun bigint NOT NULL,
+	label text NOT NULL DEFAULT '',
+	mode bigint NOT NULL DEFAULT 0,
+	in_force bigint NOT NULL DEFAULT 0,
+	raised bigint NOT NULL DEFAULT 0 CHECK (raised >= 0),
+	raised_until_us bigint NOT NULL DEFAULT 0,
+	spent bigint NOT NULL DEFAULT 0 CHECK (spent >= 0),
+	held bigint NOT NULL DEFAULT 0 CHECK (held >= 0),
+	overrun bigint NOT NULL DEFAULT 0 CHECK (overrun >= 0),
+	cut bigint NOT NULL DEFAULT 0 CHECK (cut >= 0),
+	carry_in bigint NOT NULL DEFAULT 0 CHECK (carry_in >= 0),
+	carry_out bigint NOT NULL DEFAULT 0 CHECK (carry_out >= 0),
+	assumed bigint NOT NULL DEFAULT 0 CHECK (assumed >= 0),
+	unpriced bigint NOT NULL DEFAULT 0 CHECK (unpriced >= 0),
+	fired text NOT NULL DEFAULT '',
+	base_spent bigint NOT NULL DEFAULT 0,
+	base_held bigint NOT NULL DEFAULT 0,
+	base_overrun bigint NOT NULL DEFAULT 0,
 	UNIQUE (limit_id, start_us)
 ) WITH (fillfactor = 50);
 
@@ -83,44 +83,44 @@ CREATE TABLE {schema}.spend_hold (
 	parent_id bigint,
 	owners text NOT NULL, -- ids of the accounts that pay: its own, and its ancestors'
 	accounts text NOT NULL, -- its own
-	amount bigint NOT NULL CHECK (amount >= 0),
-	min bigint NOT NULL CHECK (min >= 0),
-	rest boolean NOT NULL,
-	free boolean NOT NULL,
-	split_group text NOT NULL,
-	slots bigint NOT NULL CHECK (slots >= 0),
-	ttl_us bigint NOT NULL,
-	labels text NOT NULL,
-	price text NOT NULL,
+	amount bigint NOT NULL DEFAULT 0 CHECK (amount >= 0),
+	min bigint NOT NULL DEFAULT 0 CHECK (min >= 0),
+	rest boolean NOT NULL DEFAULT false,
+	free boolean NOT NULL DEFAULT false,
+	split_group text NOT NULL DEFAULT '',
+	slots bigint NOT NULL DEFAULT 0 CHECK (slots >= 0),
+	ttl_us bigint NOT NULL DEFAULT 0,
+	labels text NOT NULL DEFAULT '',
+	price text NOT NULL DEFAULT '',
 	state bigint NOT NULL CHECK (state > 0),
-	granted bigint NOT NULL CHECK (granted >= 0),
-	grown bigint NOT NULL CHECK (grown >= 0),
-	received bigint NOT NULL CHECK (received >= 0),
-	own bigint NOT NULL CHECK (own >= 0),
-	recorded bigint NOT NULL CHECK (recorded >= 0),
-	carved bigint NOT NULL CHECK (carved >= 0),
-	covered bigint NOT NULL,
-	returned bigint NOT NULL CHECK (returned >= 0),
-	assumed bigint NOT NULL CHECK (assumed >= 0),
-	end_own bigint NOT NULL CHECK (end_own >= 0),
-	end_charge bigint NOT NULL CHECK (end_charge >= 0),
-	open_usages bigint NOT NULL CHECK (open_usages >= 0),
-	marks bigint NOT NULL CHECK (marks >= 0),
-	children bigint NOT NULL CHECK (children >= 0),
+	granted bigint NOT NULL DEFAULT 0 CHECK (granted >= 0),
+	grown bigint NOT NULL DEFAULT 0 CHECK (grown >= 0),
+	received bigint NOT NULL DEFAULT 0 CHECK (received >= 0),
+	own bigint NOT NULL DEFAULT 0 CHECK (own >= 0),
+	recorded bigint NOT NULL DEFAULT 0 CHECK (recorded >= 0),
+	carved bigint NOT NULL DEFAULT 0 CHECK (carved >= 0),
+	covered bigint NOT NULL DEFAULT 0,
+	returned bigint NOT NULL DEFAULT 0 CHECK (returned >= 0),
+	assumed bigint NOT NULL DEFAULT 0 CHECK (assumed >= 0),
+	end_own bigint NOT NULL DEFAULT 0 CHECK (end_own >= 0),
+	end_charge bigint NOT NULL DEFAULT 0 CHECK (end_charge >= 0),
+	open_usages bigint NOT NULL DEFAULT 0 CHECK (open_usages >= 0),
+	marks bigint NOT NULL DEFAULT 0 CHECK (marks >= 0),
+	children bigint NOT NULL DEFAULT 0 CHECK (children >= 0),
 	depth bigint NOT NULL CHECK (depth > 0),
-	expires_us bigint NOT NULL,
-	born_us bigint NOT NULL,
-	ended_us bigint NOT NULL,
-	seq bigint NOT NULL,
-	bound_account text NOT NULL,
-	bound_limit text NOT NULL,
-	bound_parent text NOT NULL,
-	receipt text NOT NULL, -- of the call that ended it
-	part_us bigint NOT NULL,
-	part_left bigint NOT NULL CHECK (part_left >= 0),
+	expires_us bigint NOT NULL DEFAULT 0,
+	born_us bigint NOT NULL DEFAULT 0,
+	ended_us bigint NOT NULL DEFAULT 0,
+	seq bigint NOT NULL DEFAULT 0,
+	bound_account text NOT NULL DEFAULT '',
+	bound_limit text NOT NULL DEFAULT '',
+	bound_parent text NOT NULL DEFAULT '',
+	receipt text NOT NULL DEFAULT '', -- of the call that ended it
+	part_us bigint NOT NULL DEFAULT 0,
+	part_left bigint NOT NULL DEFAULT 0 CHECK (part_left >= 0),
 	periods text NOT NULL, -- ids of those that its first part counts against
-	more_parts text NOT NULL,
-	assumes text NOT NULL,
+	more_parts text NOT NULL DEFAULT '',
+	assumes text NOT NULL DEFAULT '',
 	UNIQUE (key, ledger_id) -- so that no plan can read a whole ledger to find some keys
 ) WITH (fillfactor = 80);
 CREATE INDEX spend_hold_parent ON {schema}.spend_hold (parent_id) WHERE parent_id IS NOT NULL;
@@ -129,9 +129,9 @@ CREATE INDEX spend_hold_parent ON {schema}.spend_hold (parent_id) WHERE parent_i
 CREATE TABLE {schema}.spend_owner (
 	hold_id bigint NOT NULL,
 	account_id bigint NOT NULL,
-	live boolean NOT NULL,
-	expires_us bigint NOT NULL,
-	split_group text NOT NULL,
+	live boolean NOT NULL DEFAULT false,
+	expires_us bigint NOT NULL DEFAULT 0,
+	split_group text NOT NULL DEFAULT '',
 	PRIMARY KEY (hold_id, account_id)
 ) WITH (fillfactor = 80);
 CREATE INDEX spend_owner_account ON {schema}.spend_owner (account_id, hold_id);
@@ -142,24 +142,24 @@ CREATE TABLE {schema}.spend_usage (
 	ledger_id bigint NOT NULL,
 	hold_id bigint NOT NULL, -- 0: of no hold
 	id text COLLATE "C" NOT NULL,
-	kind bigint NOT NULL,
+	kind bigint NOT NULL DEFAULT 0,
 	content bytea NOT NULL CHECK (length(content) = 32),
-	cost bigint NOT NULL,
-	unpriced boolean NOT NULL,
-	receipt text NOT NULL,
+	cost bigint NOT NULL DEFAULT 0,
+	unpriced boolean NOT NULL DEFAULT false,
+	receipt text NOT NULL DEFAULT '',
 	PRIMARY KEY (ledger_id, hold_id, id)
 );
 
 CREATE TABLE {schema}.spend_entry (
 	account_id bigint NOT NULL,
 	seq bigint NOT NULL CHECK (seq > 0),
-	at_us bigint NOT NULL,
-	kind bigint NOT NULL,
-	ref text NOT NULL,
-	hold text NOT NULL,
-	reason text NOT NULL,
-	source bigint NOT NULL,
-	labels text NOT NULL,
+	at_us bigint NOT NULL DEFAULT 0,
+	kind bigint NOT NULL DEFAULT 0,
+	ref text NOT NULL DEFAULT '',
+	hold text NOT NULL DEFAULT '',
+	reason text NOT NULL DEFAULT '',
+	source bigint NOT NULL DEFAULT 0,
+	labels text NOT NULL DEFAULT '',
 	postings text NOT NULL, -- what it changed: [id of a period, counts_us, spent, held, overrun] each; see spend_posting
 	PRIMARY KEY (account_id, seq)
 );
