@@ -24,23 +24,38 @@ func dialectOf(schema string) *spendsql.Dialect {
 		Now:    "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 		Shared: true,
 		List:   func(list any) any { return list },
+		// Only = is sure to be looked up in an index behind another column. A plan that is made while a table is empty may compare the
+		// values of a list with all rows that the index has for the columns before; a LIMIT keeps it from doing so here.
+		Usages: "unnest($2::text[]) AS l (id) CROSS JOIN LATERAL (SELECT * FROM {usage} WHERE ledger_id = $1 AND hold_id = 0 AND id = l.id LIMIT 1) AS u",
+		UsagesOf: "unnest($2::text[], $3::text[]) AS l (hold, id) CROSS JOIN LATERAL (SELECT * FROM {usage} WHERE ledger_id = $1 AND " +
+			"hold_id = (SELECT h.id FROM {hold} h WHERE h.ledger_id = $1 AND h.key = l.hold) AND id = l.id LIMIT 1) AS u",
+		// The sum leaves one index to choose from, that of live members.
+		Members: "{owner} o WHERE o.account_id + 0 = ANY($1) AND o.live AND o.split_group <> '' AND o.split_group = ANY($2)",
 	}
 	inserts, updates := new(spendsql.Texts), new(spendsql.Texts)
 	d.Insert = func(t *spendsql.Table, columns []int, rows [][]any) []spendsql.Stmt {
-		return statement(inserts, t, columns, rows, insertOne(d), insertMany(d))
+		return statements(inserts, t, columns, rows, insertOne(d), insertMany(d))
 	}
 	d.Update = func(t *spendsql.Table, columns []int, rows [][]any) []spendsql.Stmt {
-		return statement(updates, t, columns, rows, d.UpdateText, updateMany(d))
+		many := updateMany(d)
+		if t.Name == "usage" { // more keys than a list finds by index
+			many = nil
+		}
+		return statements(updates, t, columns, rows, d.UpdateText, many)
 	}
 	return d
 }
 
 type build = func(t *spendsql.Table, columns []int) string
 
-// statement makes a statement for all rows. For a single one it has no arrays, which are slower.
-func statement(texts *spendsql.Texts, t *spendsql.Table, columns []int, rows [][]any, one, many build) []spendsql.Stmt {
-	if len(rows) == 1 {
-		return []spendsql.Stmt{{SQL: texts.Of(t, columns, 1, func() string { return one(t, columns) }), Args: rows[0]}}
+// statements writes all rows with one statement, but where one for each is better: a single row needs no arrays, which are slower.
+func statements(texts *spendsql.Texts, t *spendsql.Table, columns []int, rows [][]any, one, many build) (list []spendsql.Stmt) {
+	if len(rows) == 1 || many == nil {
+		text := texts.Of(t, columns, 1, func() string { return one(t, columns) })
+		for _, row := range rows {
+			list = append(list, spendsql.Stmt{SQL: text, Args: row})
+		}
+		return list
 	}
 	text := texts.Of(t, columns, 2, func() string { return many(t, columns) })
 	return []spendsql.Stmt{{SQL: text, Args: arrays(t.Pick(columns), rows)}}

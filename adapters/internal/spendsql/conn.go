@@ -40,6 +40,10 @@ type Dialect struct {
 	// (C3), and what can be named is read in the round trip that locks.
 	Shared bool
 	List   func(list any) any // a []int64 or []string as a parameter
+	// FROM clauses, if there must be others: Usages are the rows of {usage}, named u, of no hold with an id in $2, UsagesOf those of
+	// pairs of a hold's key in $2 and an id at the same place in $3, and Members the live rows of {owner}, named o, of accounts in $1
+	// and groups in $2.
+	Usages, UsagesOf, Members string
 	// Insert and Update write rows, which have some of the columns of t, in their order and with the keys: those that are not
 	// zero in all rows, and those that change in any. Values are int64, bool, string, []byte or nil.
 	Insert, Update func(t *Table, columns []int, rows [][]any) []Stmt

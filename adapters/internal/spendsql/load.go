@@ -430,6 +430,7 @@ func (s *Step) listMembers(add func(Stmt), locked []int64) {
 	}, locked, s.need.Groups))
 	s.finish = append(s.finish, func() {
 		for g, ids := range members {
+			slices.Sort(ids)
 			s.Work.AddMembers(s.account(g.account).Name, g.name, s.linkAll(ids))
 		}
 	})

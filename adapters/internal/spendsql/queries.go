@@ -1,6 +1,7 @@
 package spendsql
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"sync"
@@ -53,7 +54,7 @@ func NewQueries(d *Dialect) *Queries {
 			"(SELECT b.id FROM {period} b WHERE b.limit_id = m.id ORDER BY b.start_us DESC LIMIT 1) WHERE " + among +
 			" AND m.gen = (SELECT max(r.gen) FROM {limit} r WHERE r.account_id = m.account_id AND r.name = m.name) ORDER BY m.account_id, m.name",
 
-		ownersBelow: below + "SELECT h.owners FROM tree JOIN {hold} h ON h.id = tree.id WHERE h.state @in($3)",
+		ownersBelow: below + "SELECT h.owners FROM {hold} h WHERE h.id @any[SELECT id FROM tree] AND h.state @in($3)",
 		ownersLive: "SELECT h.owners FROM {account} a JOIN {owner} o ON o.account_id = a.id AND o.live JOIN {hold} h ON h.id = o.hold_id " +
 			"WHERE a.ledger_id = $1 AND a.name @in($2)",
 
@@ -61,10 +62,9 @@ func NewQueries(d *Dialect) *Queries {
 		due:      live + "AND o.expires_us < $2 ORDER BY o.expires_us, h.key LIMIT " + strconv.Itoa(spendlimit.MaxDue+1),
 		dueOn:    "SELECT l.value FROM @each($1, bigint) WHERE EXISTS (SELECT 1 FROM {owner} o WHERE o.account_id = l.value AND o.live AND o.expires_us < $2)",
 		expiring: live + "ORDER BY o.expires_us, h.key LIMIT " + strconv.Itoa(spendlimit.MaxExpiring),
-		members: "SELECT o.account_id, o.hold_id, o.split_group FROM {owner} o WHERE o.account_id @in($1) AND o.live AND o.split_group @in($2) " +
-			"ORDER BY o.account_id, o.hold_id",
-		on:    "SELECT o.hold_id FROM {owner} o WHERE o.account_id = $1 ORDER BY o.hold_id",
-		below: below + "SELECT tree.id FROM tree JOIN {hold} h ON h.id = tree.id WHERE h.state @in($3) ORDER BY h.expires_us, h.key",
+		members:  "SELECT o.account_id, o.hold_id, o.split_group FROM " + cmp.Or(d.Members, members),
+		on:       "SELECT o.hold_id FROM {owner} o WHERE o.account_id = $1 ORDER BY o.hold_id",
+		below:    below + "SELECT h.id FROM {hold} h WHERE h.id @any[SELECT id FROM tree] AND h.state @in($3) ORDER BY h.expires_us, h.key",
 		prunable: "SELECT h.id FROM {owner} o JOIN {hold} h ON h.id = o.hold_id WHERE o.account_id = $1 AND NOT o.live AND h.ended_us < $2 " +
 			"AND h.marks = 0 AND NOT EXISTS (SELECT 1 FROM {hold} c WHERE c.parent_id = h.id) ORDER BY h.key LIMIT $3",
 
@@ -79,11 +79,10 @@ func NewQueries(d *Dialect) *Queries {
 		periodsOf: "SELECT " + periods.list("p") + " FROM {period} p JOIN {limit} m ON m.id = p.limit_id WHERE m.account_id = $1 " +
 			"ORDER BY m.name, m.gen, p.start_us",
 
-		usages: "SELECT " + usages.list("u") + ", '' FROM {usage} u WHERE u.ledger_id = $1 AND u.hold_id = 0 AND u.id @in($2)",
-		usagesOf: "SELECT " + usages.list("u") + ", h.key FROM {hold} h JOIN {usage} u ON u.ledger_id = h.ledger_id AND u.hold_id = h.id " +
-			"WHERE h.ledger_id = $1 AND h.key @in($2) AND u.id @in($3)",
-		journal: entry + "e.at_us >= $2 ORDER BY e.seq",
-		oldest:  entry + "e.at_us < $2 ORDER BY e.seq LIMIT $3",
+		usages:   "SELECT " + usages.list("u") + ", '' FROM " + cmp.Or(d.Usages, "{usage} u WHERE u.ledger_id = $1 AND u.hold_id = 0 AND u.id @in($2)"),
+		usagesOf: "SELECT " + usages.list("u") + ", (SELECT h.key FROM {hold} h WHERE h.id = u.hold_id) FROM " + cmp.Or(d.UsagesOf, usagesOf),
+		journal:  entry + "e.at_us >= $2 ORDER BY e.seq",
+		oldest:   entry + "e.at_us < $2 ORDER BY e.seq LIMIT $3",
 
 		dropEntries: "DELETE FROM {entry} WHERE account_id = $1 AND seq <= $2",
 		dropOwners:  "DELETE FROM {owner} WHERE account_id @in($1) AND hold_id @in($2)",
@@ -94,7 +93,7 @@ func NewQueries(d *Dialect) *Queries {
 		listHoldsOn: "SELECT h.key FROM {account} a JOIN {ledger} l ON l.id = a.ledger_id JOIN {owner} o ON o.account_id = a.id JOIN {hold} h ON h.id = o.hold_id " +
 			"WHERE l.name = $1 AND h.key > $2 AND (o.live OR NOT $3) AND a.name = $5 ORDER BY h.key LIMIT $4",
 		listDue: "SELECT DISTINCT o.expires_us, h.key FROM {ledger} l JOIN {account} a ON a.ledger_id = l.id JOIN {owner} o ON o.account_id = a.id AND o.live " +
-			"AND (o.expires_us < $2 OR o.expires_us < a.last_us) JOIN {hold} h ON h.id = o.hold_id WHERE l.name = $1 ORDER BY o.expires_us, h.key LIMIT $3",
+			"AND o.expires_us < CASE WHEN a.last_us > $2 THEN a.last_us ELSE $2 END JOIN {hold} h ON h.id = o.hold_id WHERE l.name = $1 ORDER BY o.expires_us, h.key LIMIT $3",
 		listEntries: "SELECT a.id, " + entries.list("e") + " FROM {account} a JOIN {ledger} l ON l.id = a.ledger_id JOIN {entry} e ON e.account_id = a.id " +
 			"WHERE l.name = $1 AND a.name = $2 AND e.seq > $3 ORDER BY e.seq LIMIT $4",
 	}
@@ -113,7 +112,10 @@ func (q *Queries) Forgetful() *Queries {
 }
 
 const (
-	live = "SELECT o.hold_id FROM {owner} o JOIN {hold} h ON h.id = o.hold_id WHERE o.account_id = $1 AND o.live "
+	// It also finds the ids of other holds.
+	usagesOf = "{usage} u WHERE u.ledger_id = $1 AND u.hold_id @any[SELECT h.id FROM {hold} h WHERE h.ledger_id = $1 AND h.key @in($2)] AND u.id @in($3)"
+	members  = "{owner} o WHERE o.account_id @in($1) AND o.live = true AND o.split_group <> '' AND o.split_group @in($2)"
+	live     = "SELECT o.hold_id FROM {owner} o JOIN {hold} h ON h.id = o.hold_id WHERE o.account_id = $1 AND o.live "
 	// The newest generation of every limit of accounts.
 	newest = " FROM {limit} m WHERE m.account_id @in($1) AND NOT EXISTS (SELECT 1 FROM {limit} r " +
 		"WHERE r.account_id = m.account_id AND r.name = m.name AND r.gen > m.gen) "

@@ -136,7 +136,7 @@ CREATE TABLE {schema}.spend_owner (
 ) WITH (fillfactor = 80);
 CREATE INDEX spend_owner_account ON {schema}.spend_owner (account_id, hold_id);
 CREATE INDEX spend_owner_expiry ON {schema}.spend_owner (account_id, expires_us) WHERE live;
-CREATE INDEX spend_owner_group ON {schema}.spend_owner (account_id, split_group) WHERE live AND split_group <> '';
+CREATE INDEX spend_owner_group ON {schema}.spend_owner (split_group, account_id) WHERE live AND split_group <> '';
 
 CREATE TABLE {schema}.spend_usage (
 	ledger_id bigint NOT NULL,
@@ -147,7 +147,7 @@ CREATE TABLE {schema}.spend_usage (
 	cost bigint NOT NULL DEFAULT 0,
 	unpriced boolean NOT NULL DEFAULT false,
 	receipt text NOT NULL DEFAULT '',
-	PRIMARY KEY (ledger_id, hold_id, id)
+	PRIMARY KEY (hold_id, id, ledger_id) -- lists are surely looked up by the first column of an index alone
 );
 
 CREATE TABLE {schema}.spend_entry (

@@ -132,7 +132,7 @@ CREATE TABLE stint_spend_owner (
 	PRIMARY KEY (account_id, hold_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX stint_spend_owner_expiry ON stint_spend_owner (account_id, expires_us) WHERE live;
-CREATE INDEX stint_spend_owner_group ON stint_spend_owner (account_id, split_group) WHERE live AND split_group <> '';
+CREATE INDEX stint_spend_owner_group ON stint_spend_owner (account_id, split_group, live) WHERE split_group <> '';
 
 CREATE TABLE stint_spend_usage (
 	ledger_id INTEGER NOT NULL,

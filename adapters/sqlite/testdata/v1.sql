@@ -125,7 +125,7 @@ CREATE TABLE stint_spend_owner (
 	PRIMARY KEY (account_id, hold_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX stint_spend_owner_expiry ON stint_spend_owner (account_id, expires_us) WHERE live;
-CREATE INDEX stint_spend_owner_group ON stint_spend_owner (account_id, split_group) WHERE live AND split_group <> '';
+CREATE INDEX stint_spend_owner_group ON stint_spend_owner (account_id, split_group, live) WHERE split_group <> '';
 CREATE TABLE stint_spend_usage (
 	ledger_id INTEGER NOT NULL,
 	hold_id INTEGER NOT NULL, -- 0: of no hold
@@ -150,7 +150,7 @@ CREATE TABLE stint_spend_entry (
 	postings TEXT NOT NULL, -- what it changed: [id of a period, counts_us, spent, held, overrun] each; see stint_spend_posting
 	PRIMARY KEY (account_id, seq)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO stint_migration VALUES (1, '0001_spend.sql', '17247f1d0a2ff2935646fe24ab7542de8a1d0b1ada71818624ce7e772637953d');
+INSERT INTO stint_migration VALUES (1, '0001_spend.sql', '5e0b994f7f8e0bf68bc2f7d35dcc5d40f34bcdc1b3ef259aa5e1e60b2676e718');
 INSERT INTO stint_spend_ledger VALUES (1, 'default', 'USD', 9);
 INSERT INTO stint_spend_account VALUES (1, 1, 'acme', 8, 1777636800000000, 0);
 INSERT INTO stint_spend_limit VALUES (1, 1, 'day', 1, 1, 0, 1, 'UTC', 10000000000, 0, 0, 0, 0, '[{"Percent":50,"Of":0}]', 0, NULL, 1, '91eec842674c525826bbb7064a0c0673b8bdb79e08d9acc98573f7ab9ce270d9', '', 1777636800000000, -62135596800000000, 4000000000, 0);
