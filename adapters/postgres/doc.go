@@ -4,5 +4,5 @@
 // A service that writes rows of its own beside a hold uses [DB.WithTx], and commits both at once.
 //
 // The tables live in a schema of their own. Create them with [Migrate], once per release of this library. Time is the
-// server's.
+// server's, unless [Options] has another clock.
 package postgres

@@ -27,7 +27,11 @@ type Options struct {
 	// quoted; the server keeps names that begin with pg_ to itself.
 	Schema string
 
-	clock func() time.Time // for tests; nil is the server's
+	// Clock is the time of every step; it must be safe for concurrent use. nil, the default, is the server's clock, on which
+	// all processes agree without doing anything for it: a fleet must leave it nil. A clock is for simulations and tests. All
+	// processes on the schema must then agree on the time by themselves, because an account's time never goes back: one clock
+	// that is ahead moves it for all of them, for good.
+	Clock func() time.Time
 }
 
 const defaultSchema = "stint"
@@ -71,8 +75,8 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*DB, error) {
 		return nil, fmt.Errorf("postgres: new: %w", err)
 	}
 	d := &DB{pool: pool, dialect: dialectOf(schema)}
-	if o != nil && o.clock != nil {
-		d.clock, d.dialect.Now = o.clock, ""
+	if o != nil && o.Clock != nil {
+		d.clock, d.dialect.Now = o.Clock, ""
 	}
 	d.queries = spendsql.NewQueries(d.dialect)
 	d.apart = d.queries.Forgetful()

@@ -121,7 +121,7 @@ func (s *schemas) lend(t testing.TB) string {
 
 // open opens stores, each in a schema that is empty.
 func (s *schemas) open(t testing.TB, clock func() time.Time) spendlimittest.Handle {
-	o := &Options{Schema: s.lend(t), clock: clock}
+	o := &Options{Schema: s.lend(t), Clock: clock}
 	var handle func(t testing.TB) spendlimittest.Handle
 	handle = func(t testing.TB) spendlimittest.Handle {
 		d := newDB(t, s.pool, o)

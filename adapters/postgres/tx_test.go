@@ -57,7 +57,7 @@ func (s eachInTx) in(ctx context.Context, f func(spendlimit.Store) error) error 
 func TestC8_Conformance(t *testing.T) {
 	s := &schemas{pool: newPool(t, testdb.Postgres(t), loose)}
 	spendlimittest.Run(t, func(t testing.TB, clock func() time.Time) spendlimittest.Handle {
-		o := &Options{Schema: s.lend(t), clock: clock}
+		o := &Options{Schema: s.lend(t), Clock: clock}
 		var handle func(t testing.TB) spendlimittest.Handle
 		handle = func(t testing.TB) spendlimittest.Handle {
 			d := newDB(t, s.pool, o)

@@ -15,7 +15,7 @@ func TestViews(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, testdb.Postgres(t))
 	clock := spendsqltest.NewClock(time.Date(2026, time.March, 2, 12, 0, 0, 1_000, time.UTC))
-	o := &Options{Schema: "a \"schema\"", clock: clock.Now}
+	o := &Options{Schema: "a \"schema\"", Clock: clock.Now}
 	if err := Migrate(t.Context(), pool, o); err != nil {
 		t.Fatal(err)
 	}
