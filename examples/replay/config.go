@@ -31,7 +31,7 @@ const (
 // parseFlags prints help on stdout, when asked for it.
 func parseFlags(args []string, stdout io.Writer) (config, error) {
 	cfg := config{budget: spendlimit.Limit{Name: "budget"}}
-	limit, store := "", ""
+	limit, store, schema := "", "", ""
 	fs := flag.NewFlagSet("replay", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are printed once, by main
 	fs.StringVar(&cfg.trace, "trace", "", "CSV `file` of calls: "+traceHeader+" (default: a built-in trace)")
@@ -43,7 +43,8 @@ func parseFlags(args []string, stdout io.Writer) (config, error) {
 	fs.Int64Var(&cfg.maxOutput, "max-output", 2000, "output `tokens` to hold money for, per call")
 	fs.IntVar(&cfg.workers, "workers", 1, "`number` of calls at the same time")
 	fs.IntVar(&cfg.accounts, "accounts", 1, "`number` of accounts that take turns to pay, each with its own limit")
-	fs.StringVar(&store, "store", "memory", "`place` to keep the ledger in: memory or sqlite:FILE; a file keeps each run as a ledger of its own")
+	fs.StringVar(&store, "store", "memory", "`place` to keep the ledger in: memory, sqlite:FILE or postgres:DSN; a file or a database keeps each run as a ledger of its own")
+	fs.StringVar(&schema, "schema", "stint_replay", "`name` of the schema on Postgres, whose tables are made if they are not there")
 	fs.BoolVar(&cfg.json, "json", false, "print one JSON object")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -65,6 +66,10 @@ func parseFlags(args []string, stdout io.Writer) (config, error) {
 	if cfg.store, err = parseStore(store); err != nil {
 		return cfg, err
 	}
+	if given["schema"] && cfg.store.kind != "postgres" {
+		return cfg, errors.New("-schema: only -store postgres:DSN has one")
+	}
+	cfg.store.schema = schema
 	return cfg, cfg.check(limit, given)
 }
 

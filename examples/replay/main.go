@@ -4,6 +4,7 @@
 //	go run ./examples/replay
 //	go run ./examples/replay -trace calls.csv -prices prices.json -model gpt-4o-mini -limit 10 -zone Asia/Kolkata
 //	go run ./examples/replay -store sqlite:replay.db
+//	go run ./examples/replay -store postgres://localhost/test
 //
 // The ledger's clock follows the trace and never goes back: a call that is stamped earlier than the one before it is taken
 // as made at the same time. Bad input is one line on stderr and exit status 2.
@@ -47,8 +48,8 @@ func run(args []string, stdout, stderr *os.File) error {
 	if err = errors.Join(err, r.close()); err != nil {
 		return err
 	}
-	if cfg.store.place != "" {
-		fmt.Fprintf(stderr, "replay: ledger %s is in %s\n", r.name, cfg.store.place)
+	if place := cfg.store.where(); place != "" {
+		fmt.Fprintf(stderr, "replay: ledger %s is in %s\n", r.name, place)
 	}
 	if cfg.json {
 		return rep.writeJSON(stdout)

@@ -139,16 +139,20 @@ func TestBadInput(t *testing.T) {
 		"no accounts":             {args: "-accounts 0", want: "-accounts: 0, want at least 1"},
 		"no output":               {args: "-max-output 0", want: "-max-output: 0 is outside 1..2000000000"},
 		"too much output":         {args: "-max-output 2000000001", want: "-max-output: 2000000001 is outside 1..2000000000"},
-		"store unknown":           {args: "-store redis://user:secret@host", want: `-store: "redis" is unknown, want memory or sqlite:FILE`},
-		"store of no name":        {args: "-store ''", want: `-store: "" is unknown, want memory or sqlite:FILE`},
+		"store unknown":           {args: "-store redis://user:secret@host", want: `-store: "redis" is unknown, want memory, sqlite:FILE or postgres:DSN`},
+		"store of no name":        {args: "-store ''", want: `-store: "" is unknown, want memory, sqlite:FILE or postgres:DSN`},
 		"memory somewhere":        {args: "-store memory:", want: "-store: memory takes no place"},
 		"sqlite without a file":   {args: "-store sqlite", want: "-store: sqlite needs a file, want sqlite:FILE"},
 		"sqlite of no name":       {args: "-store sqlite:", want: "-store: sqlite needs a file, want sqlite:FILE"},
 		"sqlite on a directory":   {args: "-store sqlite:.", want: `-store: embedded: open ".": invalid: this is a directory`},
 		"sqlite on another file":  {args: "-store sqlite:prices.json", want: `-store: embedded: open "prices.json": unavailable: the file is not a SQLite database`},
 		"sqlite in no directory":  {args: "-store sqlite:none/a.db", want: `-store: embedded: open "none/a.db": unavailable`},
-		"postgres":                {args: "-store postgres://user:secret@host/db", want: "-store: on Postgres the time is the server's"},
-		"postgres, as keywords":   {args: "-store postgres:dbname=a", want: "-store: on Postgres the time is the server's"},
+		"postgres without a DSN":  {args: "-store postgres:", want: "-store: postgres needs a DSN, want postgres:DSN"},
+		"postgres of a bad DSN":   {args: "-store postgres://user:secret@host:port/db", want: "-store: the DSN of Postgres can't be read"},
+		"postgres that is down":   {args: "-store postgres://user:secret@127.0.0.1:1/db", want: "-store: postgres: migrate: unavailable"},
+		"schema of the server":    {args: "-store postgres:host=127.0.0.1 -schema pg_x", want: "-store: postgres: migrate: invalid: Schema \"pg_x\""},
+		"schema on a file":        {args: "-store sqlite:a.db -schema b", want: "-schema: only -store postgres:DSN has one"},
+		"schema in memory":        {args: "-schema b", want: "-schema: only -store postgres:DSN has one"},
 		"period unknown":          {args: "-period year", want: `invalid value "year" for flag -period: invalid Kind: want day, week, month or total`},
 		"flag unknown":            {args: "-speed 3", want: "flag provided but not defined: -speed"},
 		"flag unknown, two lines": {args: "-a\nb", want: "flag provided but not defined: -a b"},
@@ -280,7 +284,8 @@ func TestImports(t *testing.T) {
 		embedsZones = embedsZones || path == "time/tzdata"
 		first, _, _ := strings.Cut(path, "/")
 		ours := strings.HasPrefix(path, "github.com/stint-go/stint/") && !strings.Contains(path, "/internal/")
-		if strings.Contains(first, ".") && !ours && path != "github.com/schollz/progressbar/v3" {
+		library := path == "github.com/schollz/progressbar/v3" || path == "github.com/jackc/pgx/v5/pgxpool"
+		if strings.Contains(first, ".") && !ours && !library {
 			t.Errorf("imports %s", path)
 		}
 	}
