@@ -2,5 +2,14 @@
 
 package testdb
 
+import "github.com/jackc/pgx/v5"
+
 // start does not start a server on this system.
-func start(string) (server, error) { return server{}, ErrMissing }
+func start(_, _ string) (server, error) { return server{}, ErrMissing }
+
+// startPooler does not start one either.
+func startPooler(string, *pgx.ConnConfig, int) (server, bool, error) {
+	return server{}, false, errNoPooler
+}
+
+const trust, scram = "", ""

@@ -37,8 +37,59 @@ var shared = sync.OnceValues(func() (server, error) {
 	if dsn := os.Getenv(given); dsn != "" {
 		return server{dsn: dsn}, nil
 	}
-	return start("/usr/lib/postgresql/*/bin")
+	return start(debian, trust)
 })
+
+const debian = "/usr/lib/postgresql/*/bin"
+
+// PostgresWithPassword is [Postgres] on a server of the test's own that asks for a password, which is in the DSN. It needs
+// the installed programs, whatever server is given.
+func PostgresWithPassword(t testing.TB) string {
+	t.Helper()
+	return database(t, func() (server, error) {
+		s, err := start(debian, scram)
+		if err == nil {
+			t.Cleanup(func() { _ = s.life.Close() })
+		}
+		return s, err
+	})
+}
+
+// PgBouncer returns a DSN that leads to the same database as another one, through a pgbouncer of the test's own: each
+// transaction goes over any of four connections. It keeps up to so many prepared statements on each of these, which it
+// can from version 1.21 on; prepares tells whether it does.
+//
+// Without an installed one the test is skipped, or fails if the environment requires Postgres.
+func PgBouncer(t testing.TB, dsn string, prepared int) (pooled string, prepares bool) {
+	t.Helper()
+	return bounce(t, dsn, prepared, "/usr/sbin/pgbouncer")
+}
+
+func bounce(t testing.TB, dsn string, prepared int, debian string) (pooled string, prepares bool) {
+	t.Helper()
+	to, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, prepares, err := startPooler(debian, to, prepared)
+	skipOrFail(t, err)
+	t.Cleanup(func() { _ = s.life.Close() })
+	return s.dsn, prepares
+}
+
+var errNoPooler = errors.New("no pgbouncer: neither on PATH nor in /usr/sbin")
+
+// skipOrFail skips the test if a program is missing, and fails it for any other reason.
+func skipOrFail(t testing.TB, err error) {
+	t.Helper()
+	missing := errors.Is(err, ErrMissing) || errors.Is(err, errNoPooler)
+	switch {
+	case missing && os.Getenv(required) == "":
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
+	}
+}
 
 type server struct {
 	dsn  string
@@ -60,12 +111,7 @@ func Open() (dsn string, drop func() error, err error) {
 func database(t testing.TB, get func() (server, error)) string {
 	t.Helper()
 	s, err := get()
-	switch {
-	case errors.Is(err, ErrMissing) && os.Getenv(required) == "":
-		t.Skip(err)
-	case err != nil:
-		t.Fatal(err)
-	}
+	skipOrFail(t, err)
 	dsn, drop, err := s.database()
 	if err != nil {
 		t.Fatal(err)

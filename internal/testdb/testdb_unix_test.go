@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/goleak"
 
 	"github.com/stint-go/stint/internal/testdb"
@@ -164,12 +165,18 @@ func TestChild(t *testing.T) {
 	switch os.Getenv("TESTDB_CHILD") {
 	case "finds nothing":
 		testdb.PostgresFrom(t, "/nonexistent/*/bin")
+	case "finds no pooler":
+		testdb.PgBouncerFrom(t, "host=/tmp", "/nonexistent/pgbouncer")
 	case "prints its DSN":
 		fmt.Println("DSN", testdb.Postgres(t))
 	case "ends":
 		report(t)
 	case "is killed":
 		report(t)
+		kill()
+	case "is killed behind a pooler":
+		dsn, _ := testdb.PgBouncer(t, testdb.Postgres(t), 0)
+		fmt.Println("DIR", connect(t, dsn).Config().Host)
 		kill()
 	case "is killed early":
 		dir, err := testdb.Launch(anyPrograms(t))
@@ -214,17 +221,21 @@ func word(t *testing.T, out, name string) string {
 
 func TestPostgres_SkipsOrFailsWithoutAServer(t *testing.T) {
 	t.Parallel()
-	const reason = "no Postgres: neither STINT_TEST_POSTGRES nor initdb and postgres"
-	for _, test := range []struct {
-		required, result string
-		status           int
-	}{
-		{"", "--- SKIP: TestChild", 0},
-		{"1", "--- FAIL: TestChild", 1},
+	for what, reason := range map[string]string{
+		"finds nothing":   "no Postgres: neither STINT_TEST_POSTGRES nor initdb and postgres",
+		"finds no pooler": "no pgbouncer: neither on PATH nor in /usr/sbin",
 	} {
-		status, out := child(t, "finds nothing", "PATH=", testdb.Required+"="+test.required)
-		if status != test.status || !strings.Contains(out, test.result) || !strings.Contains(out, reason) {
-			t.Errorf("required=%q: status %d\n%s", test.required, status, out)
+		for _, test := range []struct {
+			required, result string
+			status           int
+		}{
+			{"", "--- SKIP: TestChild", 0},
+			{"1", "--- FAIL: TestChild", 1},
+		} {
+			status, out := child(t, what, "PATH=", testdb.Required+"="+test.required)
+			if status != test.status || !strings.Contains(out, test.result) || !strings.Contains(out, reason) {
+				t.Errorf("%s, required=%q: status %d\n%s", what, test.required, status, out)
+			}
 		}
 	}
 }
@@ -271,12 +282,15 @@ func TestPostgres_UsesAGivenServer(t *testing.T) {
 func TestPostgres_NothingStays(t *testing.T) {
 	t.Parallel()
 	anyPrograms(t)
-	for _, how := range []string{"ends", "is killed", "is killed early"} {
+	for _, how := range []string{"ends", "is killed", "is killed early", "is killed behind a pooler"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
+			if strings.Contains(how, "pooler") {
+				testdb.PgBouncer(t, testdb.Postgres(t), 0) // skips without one
+			}
 			_, out := child(t, how)
 			dir, pid := word(t, out, "DIR"), 0
-			if how != "is killed early" { // else there was no server yet
+			if how == "ends" || how == "is killed" { // of a pooler, and of a server that has not begun, the directory says enough
 				pid, _ = strconv.Atoi(word(t, out, "PID"))
 			}
 			gone := func() bool {
@@ -289,5 +303,39 @@ func TestPostgres_NothingStays(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestPostgresWithPassword(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.PostgresWithPassword(t)
+	connect(t, dsn)
+	_, err := pgx.Connect(t.Context(), dsn+" password=wrong")
+	if refused := (*pgconn.PgError)(nil); !errors.As(err, &refused) || refused.Code != "28P01" {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPgBouncer(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.Postgres(t)
+	direct := connect(t, dsn)
+	for _, prepared := range []int{0, 10} {
+		pooled, prepares := testdb.PgBouncer(t, dsn, prepared)
+		if prepares && prepared == 0 {
+			t.Error("keeps none, and says so")
+		}
+		// More clients than there are connections to the server, which are lent by transaction.
+		pids := map[int]bool{}
+		for range 8 {
+			conn := connect(t, pooled+" default_query_exec_mode=exec")
+			if a, b := query[string](t, conn, "SELECT current_database()"), query[string](t, direct, "SELECT current_database()"); a != b {
+				t.Errorf("leads to %s, want %s", a, b)
+			}
+			pids[query[int](t, conn, "SELECT pg_backend_pid()")] = true
+		}
+		if len(pids) > 4 {
+			t.Errorf("%d connections to the server", len(pids))
+		}
 	}
 }
