@@ -137,38 +137,63 @@ func (a answer) json(t *testing.T) map[string]any {
 	return m
 }
 
-func (c *client) do(method, path, body string, header ...string) answer {
-	c.t.Helper()
-	r, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))
+// request is one to a service, of a method, a path, a body, and headers with their values.
+type request struct {
+	method, path, body string
+	header             []string
+}
+
+// try returns an answer that came whole.
+func (c *client) try(q request) (answer, error) {
+	r, err := http.NewRequestWithContext(c.t.Context(), q.method, c.url+q.path, strings.NewReader(q.body))
 	if err != nil {
-		c.t.Fatal(err)
+		return answer{}, err
 	}
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+	for i := 0; i < len(q.header); i += 2 {
+		r.Header.Set(q.header[i], q.header[i+1])
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
-		c.t.Error(err)
-		return answer{}
+		return answer{}, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, string(text)}, err
+}
+
+func (c *client) must(q request) answer {
+	c.t.Helper()
+	a, err := c.try(q)
 	if err != nil {
 		c.t.Error(err)
 	}
-	return answer{resp.StatusCode, resp.Header, string(text)}
+	return a
+}
+
+func (c *client) do(method, path, body string, header ...string) answer {
+	c.t.Helper()
+	return c.must(request{method, path, body, header})
 }
 
 const mediaType, keyHeader = "Content-Type", "Idempotency-Key"
 
+func posting(key, account, estimate string) request {
+	body := fmt.Sprintf(`{"account":%q,"estimated_cost":%q}`, account, estimate)
+	return request{"POST", "/runs", body, []string{mediaType, "application/json", keyHeader, key}}
+}
+
+func settling(id, cost string) request {
+	return request{"POST", "/runs/" + id + "/settle", fmt.Sprintf(`{"cost":%q}`, cost), []string{mediaType, "application/json; charset=utf-8"}}
+}
+
 func (c *client) post(key, account, estimate string) answer {
 	c.t.Helper()
-	return c.do("POST", "/runs", fmt.Sprintf(`{"account":%q,"estimated_cost":%q}`, account, estimate), mediaType, "application/json", keyHeader, key)
+	return c.must(posting(key, account, estimate))
 }
 
 func (c *client) settle(id, cost string) answer {
 	c.t.Helper()
-	return c.do("POST", "/runs/"+id+"/settle", fmt.Sprintf(`{"cost":%q}`, cost), mediaType, "application/json; charset=utf-8")
+	return c.must(settling(id, cost))
 }
 
 // balance is the one limit of an account.
