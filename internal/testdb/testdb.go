@@ -42,17 +42,15 @@ var shared = sync.OnceValues(func() (server, error) {
 
 const debian = "/usr/lib/postgresql/*/bin"
 
-// PostgresWithPassword is [Postgres] on a server of the test's own that asks for a password, which is in the DSN. It needs
-// the installed programs, whatever server is given.
-func PostgresWithPassword(t testing.TB) string {
+// PostgresWithPassword starts a server of the test's own that asks for a password, and returns its DSN with the password,
+// and what ends the server before the test does. It needs the installed programs, whatever server is given.
+func PostgresWithPassword(t testing.TB) (dsn string, stop func()) {
 	t.Helper()
-	return database(t, func() (server, error) {
-		s, err := start(debian, scram)
-		if err == nil {
-			t.Cleanup(func() { _ = s.life.Close() })
-		}
-		return s, err
-	})
+	s, err := start(debian, scram)
+	skipOrFail(t, err)
+	stop = sync.OnceFunc(func() { _ = s.life.Close() })
+	t.Cleanup(stop)
+	return s.dsn, stop
 }
 
 // PgBouncer returns a DSN that leads to the same database as another one, through a pgbouncer of the test's own: each

@@ -308,11 +308,15 @@ func TestPostgres_NothingStays(t *testing.T) {
 
 func TestPostgresWithPassword(t *testing.T) {
 	t.Parallel()
-	dsn := testdb.PostgresWithPassword(t)
+	dsn, stop := testdb.PostgresWithPassword(t)
 	connect(t, dsn)
 	_, err := pgx.Connect(t.Context(), dsn+" password=wrong")
 	if refused := (*pgconn.PgError)(nil); !errors.As(err, &refused) || refused.Code != "28P01" {
 		t.Errorf("error %v", err)
+	}
+	stop()
+	if _, err := pgx.Connect(t.Context(), dsn); err == nil {
+		t.Error("it answers after its end")
 	}
 }
 
