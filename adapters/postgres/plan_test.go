@@ -20,7 +20,7 @@ func TestPlans_ReadWhatIsNeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock := spendsqltest.NewClock(time.Now())
-	led := newLedger(t, pool, &Options{clock: clock.Now})
+	led := newLedger(t, pool, &Options{Clock: clock.Now})
 	work := func(account, key string) {
 		t.Helper()
 		r := hold(key, 3, account)
