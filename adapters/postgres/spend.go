@@ -67,7 +67,7 @@ func (st spendStore) try(ctx context.Context, n *spendlimit.Need, more spendsql.
 
 // step locks, loads and judges. It returns the statements that store what was changed.
 func (c *conn) step(ctx context.Context, q *spendsql.Queries, n *spendlimit.Need, more spendsql.Grown, f judge) (*spendsql.Step, []spendsql.Stmt, error) {
-	s, err := spendsql.Begin(ctx, c, q, n, more)
+	s, err := spendsql.Begin(ctx, c, q, n, more, nil)
 	if err == nil {
 		err = s.Load(c.d.now(s.Clock))
 	}

@@ -67,7 +67,7 @@ func (st txStore) Read(ctx context.Context, q spendlimit.Query) (page spendlimit
 	err = st.t.within(ctx, func(c *txConn) error {
 		if q.Kind == spendlimit.QueryEntries && !c.frozen { // that takes two statements
 			n := spendlimit.Need{Ledger: q.Ledger, Accounts: []string{q.Account}}
-			if _, err := spendsql.Begin(ctx, c, st.t.d.apart, &n, spendsql.Grown{}); err != nil {
+			if _, err := spendsql.Begin(ctx, c, st.t.d.apart, &n, spendsql.Grown{}, nil); err != nil {
 				return unavailable(err)
 			}
 		}

@@ -44,6 +44,7 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 		if err != nil {
 			return err
 		}
+		c.done = func() error { return s.Remember(c.cache) }
 		return c.Run(ctx, list...)
 	})
 }
@@ -51,7 +52,7 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 func (c *conn) loadSpend(ctx context.Context, n *spendlimit.Need) (*spendsql.Step, error) {
 	var more spendsql.Grown
 	for {
-		s, err := spendsql.Begin(ctx, c, c.queries, n, more)
+		s, err := spendsql.Begin(ctx, c, c.queries, n, more, c.cache)
 		if err == nil {
 			err = s.Load(c.d.clock().UnixMicro())
 		}

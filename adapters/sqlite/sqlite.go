@@ -26,6 +26,7 @@ type DB struct {
 	writing  chan struct{}
 	prepared statements
 	queries  *spendsql.Queries
+	known    known // of whoever has the token
 }
 
 // New returns a DB on db, which must be opened with write-ahead logging, and should be with synchronous=FULL (less may lose

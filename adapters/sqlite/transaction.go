@@ -59,10 +59,18 @@ func (d *DB) attempt(ctx context.Context, reading bool, f func(*conn) error) err
 	}
 	defer d.prepared.prepare(ctx, d.db)
 	defer c.end()
-	if err := f(c); err != nil || reading {
+	if reading {
+		return f(c)
+	}
+	if err := d.recall(c); err != nil {
 		return err
 	}
-	return c.commit()
+	err = f(c)
+	if err == nil {
+		err = c.commit()
+	}
+	d.retain(c, err)
+	return err
 }
 
 // conn is a connection in a transaction.
@@ -77,6 +85,9 @@ type conn struct {
 		text string
 		*sql.Stmt
 	}
+	cache   *spendsql.Cache // what may be left unread; nil where nothing is known
+	changed int64           // rows, so far
+	done    func() error    // what is to be done once the transaction is committed
 	// ctx has the caller's values, and does not end: a statement that is interrupted ends its transaction, and the next one
 	// would be in none. What ends is looked at between statements and rows, which are short.
 	ctx  context.Context
@@ -204,7 +215,12 @@ func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
 		return err
 	}
 	if st.Each == nil {
-		_, err := c.exec(c.ctx, st.SQL, st.Args...)
+		result, err := c.exec(c.ctx, st.SQL, st.Args...)
+		if err != nil {
+			return err
+		}
+		n, err := result.RowsAffected()
+		c.changed += n
 		return err
 	}
 	rows, err := c.query(st.SQL, st.Args...)

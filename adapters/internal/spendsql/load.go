@@ -56,20 +56,23 @@ type Step struct {
 		periods map[*spendlimit.PeriodRow]int64
 	}
 
-	created map[string]int64  // accounts that were made to be locked
-	newest  map[int64][]int64 // the limits in force of each locked account, by name
-	first   map[int64]int64   // when the account's hold that ends first does, of accounts with limits
-	latest  int64             // the latest start of a period that was read as the newest of its limit
-	want    []int64           // holds that have yet to be read
-	mine    []int64           // holds that the step may change: all their accounts must be locked
-	finish  []func()          // links the lists, once all rows are there
-	posted  []int64           // periods of postings
-	lists   []*[]int64        // of holds that the step may change if they are live
+	created map[string]int64        // accounts that were made to be locked
+	state   map[int64]*accountState // of locked accounts with limits
+	latest  int64                   // the latest start of the newest period of a limit
+	cache   *Cache
+	saved   saved
+	want    []int64    // holds that have yet to be read
+	mine    []int64    // holds that the step may change: all their accounts must be locked
+	finish  []func()   // links the lists, once all rows are there
+	posted  []int64    // periods of postings
+	lists   []*[]int64 // of holds that the step may change if they are live
 }
 
 // Begin locks the accounts that a need tells of, and more, and reads what can be named before they are known.
-func Begin(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need, more Grown) (*Step, error) {
+// What is in the cache is not read. A [Dialect] with Shared has none.
+func Begin(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need, more Grown, cache *Cache) (*Step, error) {
 	s := newStep(ctx, conn, q, n)
+	s.cache = cache
 	l, err := s.findLedger()
 	if err != nil {
 		return s, err
@@ -114,7 +117,7 @@ func newStep(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need) *St
 	s := &Step{
 		Work: spendlimit.NewWork(), ctx: ctx, conn: conn, q: q, need: n, locked: map[int64]bool{}, grown: map[int64]bool{},
 		accounts: map[int64]*spendlimit.AccountRow{}, limits: map[int64]*spendlimit.LimitRow{}, periods: map[int64]*spendlimit.PeriodRow{},
-		holds: map[int64]*spendlimit.HoldRow{}, newest: map[int64][]int64{}, first: map[int64]int64{}, created: map[string]int64{},
+		holds: map[int64]*spendlimit.HoldRow{}, state: map[int64]*accountState{}, created: map[string]int64{},
 		latest: math.MinInt64,
 	}
 	s.records.accounts, s.records.limits, s.records.periods = map[int64]*accountRec{}, map[int64]*limitRec{}, map[int64]*periodRec{}
@@ -184,38 +187,110 @@ func (s *Step) lock(ids []int64) error {
 	if n.ReadOnly {
 		text = s.q.accountsSeen
 	}
-	named := s.readUsages()
-	if len(n.Holds) > 0 {
-		named = append(named, s.stmt(s.q.holdsByKey, s.readHold, s.ledger, n.Holds))
-	}
 	if s.q.d.Shared {
 		list := append([]Stmt{s.stmt(text, s.readLocked, s.ledger, n.Accounts, ids, n.Holds)}, s.now()...)
 		list = append(list, s.stmt(s.q.state, s.readState, s.ledger, n.Accounts, ids, n.Holds))
-		return s.run(append(list, named...)...)
+		return s.run(append(list, s.readHoldsNamed(n.Holds)...)...)
 	}
-	if err := s.run(named...); err != nil {
+	if err := s.run(s.readHoldsNamed(s.takeHolds(n.Holds))...); err != nil {
 		return err
 	}
 	for _, h := range s.records.holds {
 		ids = append(ids, h.ownerIDs...)
 	}
-	if err := s.run(s.stmt(text, s.readLocked, s.ledger, n.Accounts, ids)); err != nil || len(s.locked) == 0 {
+	names, ids := s.takeAccounts(n.Accounts, ids)
+	if len(names)+len(ids) == 0 {
+		return nil
+	}
+	var read []int64
+	each := func(r Row) error {
+		id, err := s.readAccount(r)
+		read = append(read, id)
 		return err
 	}
-	return s.run(s.stmt(s.q.state, s.readState, slices.Sorted(maps.Keys(s.locked))))
+	if err := s.run(s.stmt(text, each, s.ledger, names, ids)); err != nil || len(read) == 0 {
+		return err
+	}
+	return s.run(s.stmt(s.q.state, s.readState, read))
+}
+
+// readHoldsNamed reads holds by their keys, and the usages of the step.
+func (s *Step) readHoldsNamed(keys []string) []Stmt {
+	list := s.readUsages()
+	if len(keys) > 0 {
+		list = append(list, s.stmt(s.q.holdsByKey, s.readHold, s.ledger, keys))
+	}
+	return list
+}
+
+// takeHolds takes holds from the cache, and returns the keys of the others.
+func (s *Step) takeHolds(keys []string) (others []string) {
+	for _, key := range keys {
+		if h := s.cache.holdNamed(nameOf{s.ledger, key}); h != nil {
+			s.addHold(h)
+		} else {
+			others = append(others, key)
+		}
+	}
+	return others
+}
+
+// takeAccounts takes accounts from the cache, and returns the names and ids of the others.
+func (s *Step) takeAccounts(names []string, ids []int64) (otherNames []string, otherIDs []int64) {
+	for _, name := range names {
+		if !s.take(s.cache.accountNamed(nameOf{s.ledger, name})) {
+			otherNames = append(otherNames, name)
+		}
+	}
+	for _, id := range ids {
+		if !s.take(s.cache.account(id)) {
+			otherIDs = append(otherIDs, id)
+		}
+	}
+	return otherNames, otherIDs
+}
+
+func (s *Step) take(a *accountState) bool {
+	if a == nil {
+		return false
+	}
+	s.addAccount(a.account)
+	s.state[a.account.id] = a
+	for i, m := range a.limits {
+		s.records.limits[m.id] = m
+		s.addNewest(a.newest[i])
+	}
+	return true
+}
+
+func (s *Step) addAccount(a *accountRec) {
+	s.records.accounts[a.id], s.records.byName[a.row.Name], s.locked[a.id] = a, a, true
+}
+
+func (s *Step) addNewest(p *periodRec) {
+	if p != nil {
+		s.records.periods[p.id] = p
+		s.latest = max(s.latest, p.row.Start)
+	}
 }
 
 func (s *Step) readLocked(r Row) error {
+	_, err := s.readAccount(r)
+	return err
+}
+
+// readAccount reads an account of the step.
+func (s *Step) readAccount(r Row) (int64, error) {
 	a := new(accountRec)
 	if err := r.Scan(a.fields()...); err != nil {
-		return err
+		return 0, err
 	}
 	if s.created[a.row.Name] == a.id {
-		return nil // for the step it is not there yet
+		return a.id, nil // for the step it is not there yet
 	}
 	delete(s.created, a.row.Name) // somebody else was faster
-	s.records.accounts[a.id], s.records.byName[a.row.Name], s.locked[a.id] = a, a, true
-	return nil
+	s.addAccount(a)
+	return a.id, nil
 }
 
 // readState reads a limit in force with its newest period. An account that came in after the locks were taken is not the step's.
@@ -230,17 +305,22 @@ func (s *Step) readState(r Row) error {
 	if !s.locked[m.account] {
 		return nil
 	}
-	s.first[m.account] = first
-	s.records.limits[m.id] = m
-	s.newest[m.account] = append(s.newest[m.account], m.id)
-	if newest != nil {
+	if newest == nil {
+		p = nil
+	} else {
 		p.id = *newest
-		s.records.periods[p.id] = p
-		s.latest = max(s.latest, p.row.Start)
 		if err := p.unpack(); err != nil {
 			return err
 		}
 	}
+	a := s.state[m.account]
+	if a == nil {
+		a = &accountState{account: s.records.accounts[m.account], first: first}
+		s.state[m.account] = a
+	}
+	a.limits, a.newest = append(a.limits, m), append(a.newest, p)
+	s.records.limits[m.id] = m
+	s.addNewest(p)
 	return m.unpack()
 }
 
@@ -328,10 +408,10 @@ func (s *Step) readNamed() error {
 	}
 	var due, unlimited []int64
 	for _, id := range locked {
-		switch first, ok := s.first[id]; {
-		case !ok:
+		switch a := s.state[id]; {
+		case a == nil:
 			unlimited = append(unlimited, id)
-		case first < s.Now:
+		case a.first < s.Now:
 			due = append(due, id)
 		}
 	}
@@ -494,6 +574,11 @@ func (s *Step) readHold(r Row) error {
 	if err := h.unpack(); err != nil {
 		return fmt.Errorf("hold %d: %w", h.id, err)
 	}
+	s.addHold(h)
+	return nil
+}
+
+func (s *Step) addHold(h *holdRec) {
 	s.records.holds[h.id], s.records.byKey[h.row.Key] = h, h
 	if h.parent != nil {
 		s.want = append(s.want, *h.parent)
@@ -501,15 +586,24 @@ func (s *Step) readHold(r Row) error {
 	for _, a := range h.assumptions {
 		s.want = append(s.want, a.Anchor)
 	}
-	return nil
 }
 
 // readHolds reads the other holds that are wanted, and those that these point at, until none is missing.
 func (s *Step) readHolds() error {
 	for {
 		ids := missing(s.records.holds, s.want)
-		if len(ids) == 0 {
+		ids = slices.DeleteFunc(ids, func(id int64) bool {
+			h := s.cache.hold(id)
+			if h != nil {
+				s.addHold(h)
+			}
+			return h != nil
+		})
+		if len(missing(s.records.holds, s.want)) == 0 {
 			break
+		}
+		if len(ids) == 0 { // the cache had all of them, but they want others
+			continue
 		}
 		before := len(s.records.holds)
 		if err := s.run(s.stmt(s.q.holdsByID, s.readHold, ids)); err != nil {
@@ -678,8 +772,10 @@ func (s *Step) readAccounts(ids ...int64) error {
 func (s *Step) link() {
 	for id := range s.locked {
 		a := s.account(id)
-		for _, m := range s.newest[id] {
-			a.Limits = append(a.Limits, s.limit(m))
+		if state := s.state[id]; state != nil {
+			for _, m := range state.limits {
+				a.Limits = append(a.Limits, s.limit(m.id))
+			}
 		}
 		s.Work.AddAccount(a)
 	}

@@ -21,6 +21,12 @@ func (s *Step) Statements() ([]Stmt, error) {
 		}
 	}
 	w.pruned(c)
+	for _, p := range c.NewPeriods {
+		w.saved.others = append(w.saved.others, accountID(p.Limit.Account))
+	}
+	for _, l := range c.NewLimits {
+		w.saved.others = append(w.saved.others, accountID(l.Account))
+	}
 	var list []Stmt
 	for _, t := range Tables() {
 		if r := w.inserts[t]; r != nil {
@@ -163,7 +169,9 @@ func (w *writer) accounts(c *spendlimit.Changes) {
 		w.others = append(w.others, w.stmt(w.q.dropAccounts, nil, slices.Sorted(maps.Values(w.created))))
 	}
 	for _, a := range c.Accounts {
-		w.update(accounts, w.records.accounts[accountID(a)].fields(), record(a).fields())
+		r := record(a)
+		w.update(accounts, w.records.accounts[r.id].fields(), r.fields())
+		w.saved.accounts = append(w.saved.accounts, r)
 	}
 }
 
@@ -182,6 +190,7 @@ func (w *writer) limits(c *spendlimit.Changes) error {
 			return err
 		}
 		w.update(limits, stored.fields(), r.fields())
+		w.saved.limits = append(w.saved.limits, &r)
 	}
 	return nil
 }
@@ -201,6 +210,7 @@ func (w *writer) periods(c *spendlimit.Changes) error {
 			return err
 		}
 		w.update(periods, stored.fields(), r.fields())
+		w.saved.periods = append(w.saved.periods, &r)
 	}
 	return nil
 }
@@ -219,6 +229,7 @@ func (w *writer) holds(c *spendlimit.Changes) error {
 		for _, a := range r.ownerIDs {
 			w.insert(owners, ownerFields(r, a))
 		}
+		w.saved.holds = append(w.saved.holds, r)
 	}
 	for _, h := range c.Holds {
 		stored := holdOf(h)
@@ -227,6 +238,7 @@ func (w *writer) holds(c *spendlimit.Changes) error {
 			return err
 		}
 		w.update(holds, stored.fields(), r.fields())
+		w.saved.holds = append(w.saved.holds, &r)
 		if stored.row.State.Live() != h.State.Live() || stored.row.ExpiresUS != h.ExpiresUS {
 			for _, a := range r.ownerIDs {
 				w.update(owners, ownerFields(stored, a), ownerFields(&r, a))
@@ -340,6 +352,7 @@ func (w *writer) pruned(c *spendlimit.Changes) {
 	if len(c.Pruned) == 0 {
 		return
 	}
+	w.saved.pruned = true
 	var ids, payers []int64
 	for _, h := range c.Pruned {
 		ids, payers = append(ids, holdOf(h).id), append(payers, holdOf(h).ownerIDs...)

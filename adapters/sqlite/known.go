@@ -1,0 +1,66 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"reflect"
+
+	"github.com/stint-go/stint/adapters/internal/spendsql"
+)
+
+// known is what a step need not read, because this process has read or written it before, and nobody has written since. SQLite
+// tells: a connection's data_version changes when another connection has committed, whichever process it is of, and its
+// total_changes() when it has changed a row itself, for whomever. Both are looked at inside of the transaction, when it is the
+// only writer. What was found on one connection tells nothing about another.
+type known struct {
+	cache   spendsql.Cache
+	conn    driver.Conn // also keeps its address from being used again
+	version int64
+	changes int64
+}
+
+const (
+	dataVersion  = "PRAGMA data_version"
+	totalChanges = "SELECT total_changes()"
+)
+
+// recall gives the transaction what is known, if it still is.
+func (d *DB) recall(c *conn) error {
+	if d.queries == nil { // there are no tables yet
+		return nil
+	}
+	var now known
+	if err := c.conn.Raw(func(one any) error { now.conn, _ = one.(driver.Conn); return nil }); err != nil {
+		return d.failed(err)
+	}
+	if now.conn == nil || reflect.TypeOf(now.conn).Kind() != reflect.Pointer { // can't be told from another
+		return nil
+	}
+	number := func(text string, into *int64) spendsql.Stmt {
+		return spendsql.Stmt{SQL: text, Each: func(r spendsql.Row) error { return r.Scan(into) }}
+	}
+	if err := c.Run(c.ctx, number(dataVersion, &now.version), number(totalChanges, &now.changes)); err != nil {
+		return err
+	}
+	k := &d.known
+	if k.conn != now.conn || k.version != now.version || k.changes != now.changes {
+		k.cache.Drop()
+		k.conn, k.version, k.changes = now.conn, now.version, now.changes
+	}
+	c.cache = &k.cache
+	return nil
+}
+
+// retain keeps what a transaction has read and written, once it is committed. After a failure nothing is known.
+func (d *DB) retain(c *conn, err error) {
+	if c.cache == nil {
+		return
+	}
+	d.known.changes += c.changed
+	if err == nil && c.done != nil {
+		err = c.done()
+	}
+	if err != nil {
+		d.known.cache.Drop()
+		d.known.conn = nil
+	}
+}
