@@ -190,7 +190,7 @@ func TestOperationsOnDamage(t *testing.T) {
 	}
 	for _, c := range []struct{ damage, want string }{
 		{"UPDATE stint_spend_period SET held = 0", "the stored rows contradict each other"},
-		{"UPDATE stint_spend_period SET held = 5000000000; UPDATE stint_spend_limit SET held_all = 0", "CHECK"},
+		{"UPDATE stint_spend_period SET held = 5000000000; UPDATE stint_spend_limit SET carry_holds = 1", "CHECK"},
 	} {
 		if _, err := db.SQL().ExecContext(t.Context(), c.damage); err != nil {
 			t.Fatal(err)

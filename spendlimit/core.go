@@ -508,7 +508,7 @@ func (s *step) apply(d *delta, b *booking) error {
 	if d.overrun > 0 {
 		s.tell(Event{Kind: EventOverrun, Account: p.Limit.Account.Name, Limit: p.Limit.Limit.Name, Hold: b.holdKey(), Period: p.Label, Amount: d.overrun})
 	}
-	if d.held != 0 {
+	if d.held != 0 && p.Limit.Limit.CarryHolds {
 		s.w.editLimit(p.Limit)
 		p.Limit.HeldAll = s.add(p.Limit.HeldAll, d.held)
 	}

@@ -62,6 +62,9 @@ type setLimit struct {
 
 func (c *setLimit) need(n *Need) {
 	n.Accounts = append(n.Accounts, c.limit.Account)
+	if c.limit.CarryHolds {
+		n.Periods = append(n.Periods, c.limit.Account)
+	}
 	if c.backfill {
 		n.All = append(n.All, c.limit.Account)
 		n.Journal = append(n.Journal, JournalNeed{Account: c.limit.Account, Span: c.limit.Kind.longest()})
@@ -123,6 +126,9 @@ func (s *step) changeLimit(row *LimitRow, l Limit) error {
 		}
 		row.PinUS, row.zone = p.End, zone
 	}
+	if err := s.carryHolds(row, l.CarryHolds); err != nil {
+		return err
+	}
 	row.Prev = row.Print
 	row.Limit = l
 	row.Rev++
@@ -140,6 +146,20 @@ func (s *step) changeLimit(row *LimitRow, l Limit) error {
 	s.free(row.Account)
 	_, err := s.book(&booking{kind: EntryLimit, ref: l.Name, reason: "changed", at: s.now, accounts: []*AccountRow{row.Account}})
 	return err
+}
+
+// carryHolds keeps the sum of what is held in all periods of a limit from now on, or no more (R39). Most limits never need it.
+func (s *step) carryHolds(row *LimitRow, on bool) error {
+	if on && row.Limit.CarryHolds {
+		return nil
+	}
+	row.HeldAll = 0
+	if on {
+		for _, p := range row.Periods { // all of them: see need
+			row.HeldAll = s.add(row.HeldAll, p.Held)
+		}
+	}
+	return s.broken
 }
 
 // backfill makes a new limit count the current period's journal, and gives the live holds granted in it a line (R58).

@@ -106,6 +106,9 @@ func (c *verify) periods(a *AccountRow, rows fullRows) {
 		}
 	}
 	for _, l := range a.Limits {
+		if !l.Limit.CarryHolds {
+			held[l] = 0
+		}
 		c.check("held of all periods = Σ held", fmt.Sprintf("limit %q #%d", l.Limit.Name, l.Gen), int64(l.HeldAll), int64(held[l]))
 	}
 }

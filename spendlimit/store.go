@@ -45,6 +45,8 @@ type Need struct {
 	// All names accounts of which all holds (own or inherited), with all that the live ones need, and all periods are
 	// needed, those of earlier generations too.
 	All []string
+	// Periods names accounts of which all periods of the limits in force are needed.
+	Periods []string
 	// Journal names accounts of which entries are needed.
 	Journal []JournalNeed
 	// Expiring names accounts of which the live holds (own or inherited) that end first are needed, at most MaxExpiring each.
@@ -59,7 +61,7 @@ func (n *Need) reset(ledger string) {
 	n.Accounts, n.Holds = n.Accounts[:0], n.Holds[:0]
 	n.Usages, n.Groups = n.Usages[:0], n.Groups[:0]
 	n.Trees, n.Times = n.Trees[:0], n.Times[:0]
-	n.All, n.Journal, n.Expiring, n.Prune = nil, nil, nil, nil
+	n.All, n.Periods, n.Journal, n.Expiring, n.Prune = nil, nil, nil, nil, nil
 }
 
 // JournalNeed asks for the entries of an account that were written at now − Span or later, Span in microseconds.
@@ -137,7 +139,7 @@ type LimitRow struct {
 	Prev    string // the fingerprint before the last change
 	SinceUS int64  // when this generation was created
 	PinUS   int64  // end of the period in which the calendar last changed; the next one starts there at the earliest (R9)
-	HeldAll Amount // Σ Held over all its periods
+	HeldAll Amount // Σ Held over all its periods while it has CarryHolds, else 0
 	Removed bool
 
 	Periods []*PeriodRow // those loaded, by start

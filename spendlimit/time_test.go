@@ -715,6 +715,32 @@ func TestR39_CarryHolds(t *testing.T) {
 	f.wantBalance("acme", "day", "S 0, H 10, A 0")
 }
 
+// A limit may begin to carry holds, and stop, while some are held.
+func TestR39_CarryHoldsFromNowOn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	plain := daily("10")
+	carrying := plain
+	carrying.CarryHolds = true
+	state := f.limit(plain)
+	f.clock.Set(d2.Add(-time.Minute))
+	f.mustReserve(lasting("k", "4", time.Hour))
+	f.clock.Set(d2)
+	f.mustReserve(lasting("l", "3", time.Hour))
+	f.wantBalance("acme", "day", "S 0, H 3, A 7")
+	state = f.change(carrying, state.Fingerprint)
+	f.wantBalance("acme", "day", "S 0, H 3, A 3")
+	f.mustSettle("k", total("1"))
+	f.wantBalance("acme", "day", "S 0, H 3, A 7")
+	state = f.change(plain, state.Fingerprint)
+	f.mustSettle("l", total("1"))
+	f.wantBalance("acme", "day", "S 1, H 0, A 9")
+	f.change(carrying, state.Fingerprint)
+	f.wantBalance("acme", "day", "S 1, H 0, A 9")
+	f.mustReserve(req("all", "9"))
+	f.verify()
+}
+
 // A clock outside the years 1 to 9999 stays in the calendar's first or last period, which is one row: else each hold
 // would find a new one.
 func TestR8_ClockOutsideTheCalendar(t *testing.T) {

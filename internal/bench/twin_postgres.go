@@ -109,10 +109,10 @@ func (t ForUpdate) transaction(ctx context.Context, f func(*postgresCall) error)
 const clock = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 func (t ForUpdate) reserve(x *postgresCall, key, name string) error {
-	var account, seq, last, now, period, limit, room, hold int64
+	var account, seq, last, now, period, room, hold int64
 	x.get(t.lock, []any{t.ledger, name}, &account, &seq, &last)
 	x.get(clock, nil, &now)
-	x.get(t.texts.room, []any{t.ledger, name, time.Now().UnixMicro()}, &period, &limit, &room)
+	x.get(t.texts.room, []any{t.ledger, name, time.Now().UnixMicro()}, &period, &room)
 	x.get(t.ids, nil, &hold)
 	if err := x.send(); err != nil {
 		return err
@@ -123,7 +123,6 @@ func (t ForUpdate) reserve(x *postgresCall, key, name string) error {
 	seq, now = seq+1, max(now, last)
 	expires := now + ttl.Microseconds()
 	x.batch.Queue(t.texts.account, account, seq, now)
-	x.batch.Queue(t.texts.limitUp, limit, amount)
 	x.batch.Queue(t.texts.held, period, amount)
 	x.batch.Queue(t.texts.hold, hold, t.ledger, key, ids(account), amount, now, seq, expires, ids(period))
 	x.batch.Queue(t.texts.owner, account, hold, expires)
@@ -132,10 +131,10 @@ func (t ForUpdate) reserve(x *postgresCall, key, name string) error {
 }
 
 func (t ForUpdate) settle(x *postgresCall, key, name string) error {
-	var account, seq, last, now, hold, state, own, born, period, limit int64
+	var account, seq, last, now, hold, state, own, born, period int64
 	x.get(t.lock, []any{t.ledger, name}, &account, &seq, &last)
 	x.get(clock, nil, &now)
-	x.get(t.texts.open, []any{t.ledger, key}, &hold, &state, &own, &born, &period, &limit)
+	x.get(t.texts.open, []any{t.ledger, key}, &hold, &state, &own, &born, &period)
 	if err := x.send(); err != nil {
 		return err
 	}
@@ -144,7 +143,6 @@ func (t ForUpdate) settle(x *postgresCall, key, name string) error {
 	}
 	seq, now = seq+1, max(now, last)
 	x.batch.Queue(t.texts.account, account, seq, now)
-	x.batch.Queue(t.texts.limitDown, limit, own)
 	x.batch.Queue(t.texts.spent, period, own, cost)
 	x.batch.Queue(t.texts.ended, hold, cost, own-cost, now, settledReceipt(seq))
 	x.batch.Queue(t.texts.done, account, hold)
@@ -169,9 +167,7 @@ var (
 	UPDATE {period} p SET held = p.held + $4 FROM a, {limit} m
 	WHERE m.account_id = a.id AND NOT m.removed AND p.limit_id = m.id AND p.start_us <= a.last_us AND p.end_us > a.last_us
 		AND p.spent + p.held + $4 <= p.in_force
-	RETURNING p.id, p.limit_id, a.id AS account, a.seq, a.last_us
-), m AS (
-	UPDATE {limit} m SET held_all = m.held_all + $4 FROM p WHERE m.id = p.limit_id
+	RETURNING p.id, a.id AS account, a.seq, a.last_us
 ), h AS (
 	INSERT INTO {hold} (` + holdColumns + `)
 	SELECT nextval('{ids}'), $1::bigint, $3::text, ` + newHold("'[' || p.account || ']'", "$4::bigint", "p.last_us", "p.last_us + "+ttlText, "p.seq", "'[' || p.id || ']'") + ` FROM p
@@ -193,9 +189,7 @@ var (
 	UPDATE {owner} o SET live = false FROM h WHERE o.account_id = h.account AND o.hold_id = h.id
 ), p AS (
 	UPDATE {period} p SET held = p.held - h.granted, spent = p.spent + $4 FROM h WHERE p.id = trim(h.periods, '[]')::bigint
-	RETURNING p.id, p.limit_id, h.granted
-), m AS (
-	UPDATE {limit} m SET held_all = m.held_all - p.granted FROM p WHERE m.id = p.limit_id
+	RETURNING p.id
 ), e AS (
 	INSERT INTO {entry} (account_id, seq, at_us, kind, ref, hold, reason, source, labels, postings)
 	SELECT h.account, h.seq, h.last_us, 4, $3, '', '', 0, '',

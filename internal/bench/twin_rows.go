@@ -15,25 +15,23 @@ import (
 
 // twinTexts are the statements of a twin that makes a transaction of every call.
 type twinTexts struct {
-	lock, room, open                                string
-	account, limitUp, limitDown, held, spent, ended string
-	hold, owner, entry, done                        string
+	lock, room, open            string
+	account, held, spent, ended string
+	hold, owner, entry, done    string
 }
 
 // newTwinTexts makes them of templates: {hold} is a table, $1 a parameter.
 func newTwinTexts(of func(template string) string) *twinTexts {
 	return &twinTexts{
 		lock: of("SELECT id, seq, last_us FROM {account} WHERE ledger_id = $1 AND name = $2"),
-		room: of("SELECT p.id, m.id, p.in_force - p.spent - p.held FROM {account} a JOIN {limit} m ON m.account_id = a.id JOIN {period} p ON p.limit_id = m.id " +
+		room: of("SELECT p.id, p.in_force - p.spent - p.held FROM {account} a JOIN {limit} m ON m.account_id = a.id JOIN {period} p ON p.limit_id = m.id " +
 			"WHERE a.ledger_id = $1 AND a.name = $2 AND NOT m.removed AND p.start_us <= $3 AND p.end_us > $3"),
-		open: of("SELECT h.id, h.state, h.own, h.part_us, p.id, p.limit_id FROM {hold} h " +
+		open: of("SELECT h.id, h.state, h.own, h.part_us, p.id FROM {hold} h " +
 			"JOIN {period} p ON p.id = CAST(trim(h.periods, '[]') AS bigint) WHERE h.ledger_id = $1 AND h.key = $2"),
 
-		account:   of("UPDATE {account} SET seq = $2, last_us = $3 WHERE id = $1"),
-		limitUp:   of("UPDATE {limit} SET held_all = held_all + $2 WHERE id = $1"),
-		limitDown: of("UPDATE {limit} SET held_all = held_all - $2 WHERE id = $1"),
-		held:      of("UPDATE {period} SET held = held + $2 WHERE id = $1"),
-		spent:     of("UPDATE {period} SET held = held - $2, spent = spent + $3 WHERE id = $1"),
+		account: of("UPDATE {account} SET seq = $2, last_us = $3 WHERE id = $1"),
+		held:    of("UPDATE {period} SET held = held + $2 WHERE id = $1"),
+		spent:   of("UPDATE {period} SET held = held - $2, spent = spent + $3 WHERE id = $1"),
 		ended: of("UPDATE {hold} SET state = 3, own = 0, recorded = $2, covered = $2, returned = $3, end_own = $3, ended_us = $4, part_left = 0, " +
 			"receipt = $5 WHERE id = $1"),
 		done: of("UPDATE {owner} SET live = false WHERE account_id = $1 AND hold_id = $2"),

@@ -20,7 +20,6 @@ type SQLiteTwin struct {
 	begin, commit, rollback *sql.Stmt
 	lock, room, open        *sql.Stmt
 	account, held, spent    *sql.Stmt
-	limitUp, limitDown      *sql.Stmt
 	hold, ended             *sql.Stmt
 	owner, done, entry      *sql.Stmt
 }
@@ -39,7 +38,7 @@ func NewSQLiteTwin(ctx context.Context, db *sql.DB) (*SQLiteTwin, error) {
 	for text, st := range map[string]**sql.Stmt{
 		"BEGIN IMMEDIATE": &t.begin, "COMMIT": &t.commit, "ROLLBACK": &t.rollback,
 		x.lock: &t.lock, x.room: &t.room, x.open: &t.open, x.account: &t.account, x.held: &t.held, x.spent: &t.spent,
-		x.limitUp: &t.limitUp, x.limitDown: &t.limitDown, x.hold: &t.hold, x.ended: &t.ended,
+		x.hold: &t.hold, x.ended: &t.ended,
 		x.owner: &t.owner, x.done: &t.done, x.entry: &t.entry,
 	} {
 		*st, err = conn.PrepareContext(ctx, text) //nolint:sqlclosecheck // Close does
@@ -107,14 +106,13 @@ func (t *SQLiteTwin) next(x *sqliteCall, name string) (account, seq, now int64) 
 
 func (t *SQLiteTwin) reserve(x *sqliteCall, key, name string) {
 	account, seq, now := t.next(x, name)
-	var period, limit, room int64
-	x.get(t.room, []any{t.ledger, name, now}, &period, &limit, &room)
+	var period, room int64
+	x.get(t.room, []any{t.ledger, name, now}, &period, &room)
 	if x.err == nil && room < amount {
 		x.err = spendlimit.ErrDenied
 	}
 	expires := now + ttl.Microseconds()
 	x.exec(t.account, account, seq, now)
-	x.exec(t.limitUp, limit, amount)
 	x.exec(t.held, period, amount)
 	hold := x.exec(t.hold, nil, t.ledger, key, ids(account), amount, now, seq, expires, ids(period))
 	x.exec(t.owner, account, hold, expires)
@@ -123,13 +121,12 @@ func (t *SQLiteTwin) reserve(x *sqliteCall, key, name string) {
 
 func (t *SQLiteTwin) settle(x *sqliteCall, key, name string) {
 	account, seq, now := t.next(x, name)
-	var hold, state, own, born, period, limit int64
-	x.get(t.open, []any{t.ledger, key}, &hold, &state, &own, &born, &period, &limit)
+	var hold, state, own, born, period int64
+	x.get(t.open, []any{t.ledger, key}, &hold, &state, &own, &born, &period)
 	if x.err == nil && (state != int64(spendlimit.Open) || own < cost) {
 		x.err = spendlimit.ErrInvalid
 	}
 	x.exec(t.account, account, seq, now)
-	x.exec(t.limitDown, limit, own)
 	x.exec(t.spent, period, own, cost)
 	x.exec(t.ended, hold, cost, own-cost, now, settledReceipt(seq))
 	x.exec(t.done, account, hold)

@@ -252,6 +252,7 @@ func flawedStores() []flawed {
 			}
 		})}},
 		{"children not loaded", "C1_Trees", lost(func(n *spendlimit.Need) { n.Trees = nil })},
+		{"periods of other days left out", "C1_AllPeriods", lost(func(n *spendlimit.Need) { n.Periods = nil })},
 		{"earlier generations left out", "C1_Full", &broken{load: accountFlaw(func(s *strictStep, a *spendlimit.AccountRow) {
 			holds, periods := s.work.Full(a.Name)
 			s.work.AddFull(a.Name, holds, slices.DeleteFunc(periods, func(p *spendlimit.PeriodRow) bool { return !slices.Contains(a.Limits, p.Limit) }))

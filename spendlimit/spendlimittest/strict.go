@@ -233,6 +233,11 @@ func (s *strictStep) linkAccount(name string) {
 			}
 		}
 	}
+	if slices.Contains(s.need.Periods, name) {
+		for _, id := range s.periodsOn(name) {
+			s.period(id)
+		}
+	}
 	due, more := s.due(name)
 	a.Due, a.More = s.linkAll(due), more
 	s.work.AddAccount(a)

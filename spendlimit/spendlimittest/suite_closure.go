@@ -20,6 +20,7 @@ func closureCases() []testCase {
 		{"C1_Groups", groupsOwnAndInherited},
 		{"C1_Trees", treesBringDescendants},
 		{"C1_Full", fullListsHoldsAndPeriods},
+		{"C1_AllPeriods", allPeriodsOfLimits},
 		{"C1_Journal", journalReachesBack},
 		{"C1_Expiring", expiringFirst},
 		{"C1_Prune", prunePrefix},
@@ -310,6 +311,23 @@ func (e *env) old(led *spendlimit.Ledger) {
 	e.ok(led.RemoveLimit(e.Context(), "a", "day", e.balance(led, "a", "day").Fingerprint))
 	e.limits(led, day("a", 500))
 	e.charge(led, "new", 3, "a")
+}
+
+// A limit that begins to carry holds must know what is held in all of its periods (R39).
+func allPeriodsOfLimits(e *env) {
+	led := e.ledger()
+	e.limits(led, day("a", 1000))
+	for i := range 4 {
+		e.reserve(led, spendlimit.Request{Key: fmt.Sprint("k", i), Accounts: []string{"a"}, Amount: 5, TTL: 24 * time.Hour})
+		e.clock.advance(23 * time.Hour)
+	}
+	e.look(spendlimit.Need{Accounts: []string{"a"}, Periods: []string{"a"}}, func(_ int64, w *spendlimit.Work) {
+		got := []string{}
+		for _, p := range w.Account("a").Limits[0].Periods {
+			got = append(got, fmt.Sprintf("%s %d", p.Label, p.Held))
+		}
+		equal(e, "periods of the limit", got, []string{"2026-05-01 0", "2026-05-02 0", "2026-05-03 5", "2026-05-04 5"})
+	})
 }
 
 func fullListsHoldsAndPeriods(e *env) {

@@ -442,6 +442,11 @@ func (s *Step) readNamed() error {
 			s.listAll(add, a)
 		}
 	}
+	for _, name := range n.Periods {
+		if a := s.records.byName[name]; a != nil {
+			add(s.stmt(s.q.periodsOf, func(r Row) error { _, err := s.readPeriod(r); return err }, a.id))
+		}
+	}
 	for _, j := range n.Journal {
 		if a := s.records.byName[j.Account]; a != nil {
 			found := s.listEntries(add, s.q.journal, a.id, s.Now-j.Span)
