@@ -123,42 +123,56 @@ func (l *Ledger) Lease(ctx context.Context, r LeaseRequest) (*Lease, error) {
 	r.MinChunk = cmp.Or(r.MinChunk, r.Chunk)
 	r.Accounts = sorted(r.Accounts)
 	lease := &Lease{central: l, req: r, wire: make(chan struct{}, 1), low: make(chan struct{}, 1), next: 1}
-	lease.nonce, lease.unsure = l.takes.get(r.Key, l.cfg.Random)
 	lease.old.Store(new([]*tranche))
-	err = lease.take(ctx)
-	if err == nil || !undecided(err) {
-		l.takes.forget(r.Key)
+	if lease.nonce, lease.unsure, err = l.takes.begin(r.Key, l.cfg.Random); err != nil {
+		return nil, wrap("lease", err)
 	}
+	err = lease.take(ctx)
+	again := lease.unsure && errors.Is(err, ErrKeyReused) // with other content: the first take stays as unknown as it was
+	l.takes.end(r.Key, again || err != nil && undecided(err))
 	if err != nil {
 		return nil, wrap("lease", l.hint(ctx, "", err))
 	}
 	return lease, nil
 }
 
-// nonces remembers those of takes whose answer is not known, so that the same process can ask again.
+// nonces remembers those of takes that are under way, and of those whose answer is not known, so that the same process can
+// ask again.
 type nonces struct {
 	mu sync.Mutex
-	of map[string]string
+	of map[string]*nonce
 }
 
-// get also tells whether the key was asked for before.
-func (n *nonces) get(key string, random func() uint64) (nonce string, again bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if have, ok := n.of[key]; ok {
-		return have, true
-	}
-	if n.of == nil {
-		n.of = map[string]string{}
-	}
-	n.of[key] = fmt.Sprintf("%016x", random())
-	return n.of[key], false
+type nonce struct {
+	text string
+	busy bool
 }
 
-func (n *nonces) forget(key string) {
+// begin also tells whether the key was asked for before. Two that ask at once would get one hold.
+func (n *nonces) begin(key string, random func() uint64) (text string, again bool, _ error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.of, key)
+	have, again := n.of[key]
+	switch {
+	case !again:
+		have = &nonce{text: fmt.Sprintf("%016x", random())}
+		if n.of == nil {
+			n.of = map[string]*nonce{}
+		}
+		n.of[key] = have
+	case have.busy:
+		return "", false, ErrKeyReused
+	}
+	have.busy = true
+	return have.text, again, nil
+}
+
+func (n *nonces) end(key string, unknown bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.of[key].busy = false; !unknown {
+		delete(n.of, key)
+	}
 }
 
 // Reserve is [Ledger.Reserve], from memory where it can be. If the lease has too little free, it takes what is missing, and
