@@ -2,8 +2,10 @@ package spendlimit_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stint-go/stint/spendlimit"
@@ -71,4 +73,51 @@ func TestR77_AskedForOtherwiseMeanwhile(t *testing.T) {
 	f.wantErr(err, spendlimit.ErrKeyReused)
 	f.mustLease(f.request("p1", "40"))
 	f.wantBalance("acme", "all", "S 0, H 40, A 60")
+}
+
+// A Sync that ends with its caller before it was sent leaves the room usable (R79).
+func TestT96_EndedBeforeItWasSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newLeased(t)
+		f.limit(forever("100"))
+		store := &hooked{Store: f.store}
+		led, err := spendlimit.New(store, f.cfg)
+		f.ok(err)
+		l, err := led.Lease(f.ctx, f.request("p1", "10"))
+		f.ok(err)
+		for i := range 5 {
+			f.mustHold(l, keyN("a", i), "10")
+		}
+		for i := range 5 {
+			h, err := l.Hold(f.ctx, keyN("a", i))
+			f.ok(err)
+			_, err = h.Release(f.ctx)
+			f.ok(err)
+		}
+		f.mustLease(f.request("p2", "50"))
+		f.wantBalance("acme", "all", "S 0, H 100, A 0")
+
+		busy := make(chan struct{})
+		store.before(func() { <-busy })
+		go led.Charge(f.ctx, spendlimit.Expense{ID: "busy", Accounts: names("other"), Cost: total("1")})
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(f.ctx)
+		ended := make(chan error)
+		go func() {
+			_, err := l.Sync(ctx) // to give 40 back; it waits behind the charge
+			ended <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) || errors.Is(err, spendlimit.ErrUncertain) {
+			t.Errorf("sync: %v", err)
+		}
+		close(busy)
+		synctest.Wait()
+		for i := range 5 {
+			f.mustHold(l, keyN("b", i), "10")
+		}
+		f.wantBalance("acme", "all", "S 0, H 100, A 0")
+	})
 }

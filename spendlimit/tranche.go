@@ -116,8 +116,9 @@ func (o localState) over() bool { return !o.live && o.assumed == 0 && o.unpriced
 func look() *tally    { return &tally{limit: -1, keep: -1} }
 func lookAll() *tally { return &tally{limit: -1, keep: -1, live: true} }
 
-// take takes stock of the local ledger.
+// take takes stock of the local ledger. The end of a caller's context leaves nothing half done.
 func (t *tranche) take(ctx context.Context, c *tally) (localState, error) {
+	ctx = context.WithoutCancel(ctx)
 	c.account = t.lease.req.Accounts[0]
 	if t.terms.refuse {
 		c.policy = Refuse
@@ -165,7 +166,7 @@ func (t *tranche) learn(ctx context.Context, terms leaseTerms) error {
 
 // has tells whether the tranche knows a key.
 func (t *tranche) has(ctx context.Context, key string) bool {
-	_, err := t.local.Hold(ctx, key)
+	_, err := t.local.Hold(context.WithoutCancel(ctx), key)
 	return err == nil
 }
 
