@@ -177,48 +177,31 @@ func (n *nonces) end(key string, unknown bool) {
 
 // Reserve is [Ledger.Reserve], from memory where it can be. If the lease has too little free, it takes what is missing, and
 // a prefetch, from the ledger; its refusal is final only after the ledger's. It grants nothing, and refuses with ReasonLease,
-// when its last renewal was sent TTL − 5 s ago, when a period of its limits has ended since, and while the answer to a
-// Sync is not known (R78).
+// when its last renewal was sent TTL − 5 s ago and when a period of its limits has ended since; and it takes nothing from the
+// ledger while the answer to a Sync is not known (R78).
 //
 // What the lease can't serve goes to the ledger itself: more than Chunk, a Rest, a Split, other accounts than the lease's,
 // and children of the ledger's holds. A child of a local hold has no accounts of its own.
 func (l *Lease) Reserve(ctx context.Context, r Request) (*Hold, error) {
-	t, err := l.home(ctx, &r)
-	if err == nil && t == nil && !l.serves(&r) {
-		return l.central.Reserve(ctx, r)
-	}
-	var h *Hold
-	switch {
-	case err != nil:
-	case t != nil:
-		h, err = t.reserve(ctx, &r)
-	default:
-		h, err = l.reserve(ctx, &r)
-	}
-	return h, wrap("reserve", err)
-}
-
-// reserve asks the current tranche; if that was replaced meanwhile, the next one.
-func (l *Lease) reserve(ctx context.Context, r *Request) (*Hold, error) {
 	for {
-		t := l.current.Load()
-		if t == nil {
-			err := r.validate(l.central.cfg.Unit)
-			if err == nil {
-				err = stopTime.refusal()
-			}
-			return nil, err
+		current := l.current.Load() // before the old ones, so that a tranche that is replaced meanwhile is asked too
+		t, err := l.home(ctx, &r, current)
+		switch {
+		case err != nil:
+			return nil, wrap("reserve", err)
+		case t == nil:
+			return l.central.Reserve(ctx, r)
 		}
-		h, err := t.reserve(ctx, r)
+		h, err := t.reserve(ctx, &r)
 		var denied *DeniedError
-		if err == nil || !errors.As(err, &denied) || denied.Reason != ReasonLease || l.current.Load() == t {
-			return h, err
+		if t != current || !errors.As(err, &denied) || denied.Reason != ReasonLease || l.current.Load() == t && !t.retired.Load() {
+			return h, wrap("reserve", err)
 		}
 	}
 }
 
-// home is the tranche that a request belongs to without choice: its key's, or its parent's. Most requests have none.
-func (l *Lease) home(ctx context.Context, r *Request) (*tranche, error) {
+// home is the tranche that answers a request: its key's, its parent's, or the current one; nil: the ledger does.
+func (l *Lease) home(ctx context.Context, r *Request, current *tranche) (*tranche, error) {
 	switch {
 	case ctx == nil:
 		return nil, invalid("ctx", "nil")
@@ -231,11 +214,20 @@ func (l *Lease) home(ctx context.Context, r *Request) (*tranche, error) {
 			return t, nil
 		}
 	}
+	if l.serves(r) {
+		if current != nil {
+			return current, nil
+		}
+		return nil, cmp.Or(r.validate(l.central.cfg.Unit), stopTime.refusal())
+	}
+	if current != nil {
+		if current.has(ctx, r.Key) { // with other content
+			return current, nil
+		}
+		old = append(slices.Clip(old), current)
+	}
 	if r.Parent == "" {
 		return nil, nil
-	}
-	if t := l.current.Load(); t != nil {
-		old = append(slices.Clip(old), t)
 	}
 	for _, t := range old {
 		if !t.has(ctx, r.Parent) {
@@ -264,9 +256,10 @@ func (l *Lease) serves(r *Request) bool {
 
 // Hold returns a hold of the lease, or of its ledger, as it is now.
 func (l *Lease) Hold(ctx context.Context, key string) (*Hold, error) {
+	current := l.current.Load() // before the old ones, as above
 	list := *l.old.Load()
-	if t := l.current.Load(); t != nil {
-		list = append(slices.Clip(list), t)
+	if current != nil {
+		list = append(slices.Clip(list), current)
 	}
 	for _, t := range list {
 		if h, err := t.local.Hold(ctx, key); !errors.Is(err, ErrNotFound) {
@@ -309,12 +302,9 @@ func (l *Lease) renew(ctx context.Context) error {
 		}
 		switch {
 		case t.ended || t.over():
-			l.retire(t)
+			l.replace(nil)
 		case t.aging():
-			if err := l.take(ctx); err != nil {
-				return err
-			}
-			l.retire(t)
+			return l.take(ctx)
 		case t.terms.recall && t.idle():
 			return t.sync(ctx, 0)
 		case !t.terms.recall && t.worn:
@@ -421,13 +411,11 @@ func (l *Lease) Close(ctx context.Context) error {
 	case l.low <- struct{}{}: // Run is to see it
 	default:
 	}
-	if t := l.current.Load(); t != nil {
-		l.retire(t)
-	}
+	l.replace(nil)
 	var errs []error
 	if l.unsure { // what it may have taken would be charged
 		if err := l.take(ctx); err == nil {
-			l.retire(l.current.Load())
+			l.replace(nil)
 		} else if undecided(err) {
 			errs = append(errs, err)
 		}
@@ -500,7 +488,7 @@ func (l *Lease) take(ctx context.Context) error {
 		}
 		t.renewed(sent)
 		l.next, l.unsure = l.next+1, false
-		l.current.Store(t)
+		l.replace(t)
 		return nil
 	}
 }
@@ -533,12 +521,15 @@ func (l *Lease) open(key string) (*tranche, error) {
 	return t, nil
 }
 
-// retire ends the granting of a tranche.
-func (l *Lease) retire(t *tranche) {
-	t.retired = true
-	t.term.Store(nil)
-	l.current.CompareAndSwap(t, nil)
-	l.old.Store(new(append(slices.Clone(*l.old.Load()), t)))
+// replace ends the granting of the current tranche, if any, and makes next the current one; nil: none. Whoever loads the
+// current one and then the old ones finds every key that was granted before.
+func (l *Lease) replace(next *tranche) {
+	if t := l.current.Load(); t != nil {
+		l.old.Store(new(append(slices.Clone(*l.old.Load()), t)))
+		t.retired.Store(true)
+		t.term.Store(nil)
+	}
+	l.current.Store(next)
 }
 
 // forget drops a tranche of which the ledger knows all.

@@ -121,3 +121,46 @@ func TestT96_EndedBeforeItWasSent(t *testing.T) {
 		f.wantBalance("acme", "all", "S 0, H 100, A 0")
 	})
 }
+
+// The retry of a granted key is answered by the hold that it names, though the lease takes its next one meanwhile (R77).
+func TestR77_RetryWhileTheHoldIsReplaced(t *testing.T) {
+	t.Parallel()
+	f := newLeased(t)
+	f.limit(daily("10"))
+	var first *hooked
+	r := f.request("p1", "4")
+	r.Local = func() spendlimit.Store {
+		s := &hooked{Store: f.local()}
+		if first == nil {
+			first = s
+		}
+		return s
+	}
+	l := f.mustLease(r)
+	_, err := f.mustHold(l, "long", "1").Extend(f.ctx, spendlimit.Extension{TTL: 24 * time.Hour})
+	f.ok(err)
+	f.clock.Set(d2)
+	f.mustSync(l)
+	f.mustHold(l, "k", "1")
+	_, err = f.mustHold(l, "k", "1").Extend(f.ctx, spendlimit.Extension{TTL: 24 * time.Hour})
+	f.ok(err)
+	first.before(func() { // it is asked for every key, while its hold lives
+		f.clock.Set(d2.Add(12 * time.Hour))
+		f.mustSync(l)
+	})
+	if h := f.mustHold(l, "k", "1"); !h.Replayed {
+		t.Error("the retry of a granted key is another hold")
+	}
+}
+
+// A key that the lease has granted is not granted again by the ledger, for more than Chunk.
+func TestR77_KeyOfALocalHoldAskedForMore(t *testing.T) {
+	t.Parallel()
+	f := newLeased(t)
+	f.limit(forever("100"))
+	l := f.mustLease(f.request("p1", "10"))
+	f.mustHold(l, "k", "1")
+	_, err := l.Reserve(f.ctx, req("k", "11"))
+	f.wantErr(err, spendlimit.ErrKeyReused)
+	f.wantBalance("acme", "all", "S 0, H 10, A 90")
+}

@@ -25,16 +25,16 @@ type tranche struct {
 	base   atomic.Int64         // what was free then
 	served atomic.Int64         // holds
 
-	terms    leaseTerms // of the last central answer
-	last     localState // of the last look
-	unsent   *notice    // a sync whose answer is not known
-	order    *order     // a grow whose answer is not known
-	ids      int        // of usages, so far
-	mark     string     // the usage that stands for unpriced local holds; "" for none
-	worn     bool       // 80 % of the room was used at the last sync
-	retired  bool
-	settling bool // shut, and the settle of the central hold was sent
-	ended    bool // somebody else has ended the central hold
+	terms    leaseTerms  // of the last central answer
+	last     localState  // of the last look
+	unsent   *notice     // a sync whose answer is not known
+	order    *order      // a grow whose answer is not known
+	ids      int         // of usages, so far
+	mark     string      // the usage that stands for unpriced local holds; "" for none
+	worn     bool        // 80 % of the room was used at the last sync
+	retired  atomic.Bool // another one grants, or none
+	settling bool        // shut, and the settle of the central hold was sent
+	ended    bool        // somebody else has ended the central hold
 }
 
 // term is how long a tranche may grant without another central answer.
@@ -250,7 +250,7 @@ func (t *tranche) final(ctx context.Context, err error, want, need Amount) error
 // caller looks again.
 func (t *tranche) grow(ctx context.Context, by, min Amount) error {
 	switch {
-	case t.unsent != nil || t.retired || t.stop() == stopTime:
+	case t.unsent != nil || t.retired.Load() || t.stop() == stopTime:
 		return stopTime.refusal()
 	case t.order == nil:
 		t.order = &order{id: t.id("grow"), by: by, min: min}
@@ -338,7 +338,7 @@ func (t *tranche) sync(ctx context.Context, keep Amount) error {
 	switch {
 	case c.terms.dead:
 		t.term.Store(nil)
-	case !t.retired:
+	case !t.retired.Load():
 		t.renewed(sent)
 	}
 	return nil
