@@ -286,9 +286,14 @@ func (l *Lease) Sync(ctx context.Context) (LeaseState, error) {
 		return LeaseState{}, wrap("sync", ErrClosed)
 	}
 	err = l.renew(ctx)
+	var drained error
 	for _, t := range *l.old.Load() {
-		err = errors.Join(err, l.drain(ctx, t))
+		drained = errors.Join(drained, l.drain(ctx, t))
+		if l.current.Load() == nil && errors.Is(err, ErrDenied) { // what was given back may be enough
+			err = l.take(ctx)
+		}
 	}
+	err = errors.Join(err, drained)
 	state, lookErr := l.state(ctx)
 	return state, wrap("sync", errors.Join(l.central.hint(ctx, "", err), lookErr))
 }
@@ -304,7 +309,13 @@ func (l *Lease) renew(ctx context.Context) error {
 		case t.ended || t.over():
 			l.replace(nil)
 		case t.aging():
-			return l.take(ctx)
+			err := l.take(ctx)
+			if errors.Is(err, ErrDenied) { // it may have the room itself
+				if err = t.sync(ctx, 0); err == nil {
+					err = l.take(ctx)
+				}
+			}
+			return err
 		case t.terms.recall && t.idle():
 			return t.sync(ctx, 0)
 		case !t.terms.recall && t.worn:

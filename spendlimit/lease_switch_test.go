@@ -164,3 +164,58 @@ func TestR77_KeyOfALocalHoldAskedForMore(t *testing.T) {
 	f.wantErr(err, spendlimit.ErrKeyReused)
 	f.wantBalance("acme", "all", "S 0, H 10, A 90")
 }
+
+// A lease that has all the room there is gives it back before it asks for its next hold.
+func TestR79_NextHoldFromItsOwnRoom(t *testing.T) {
+	t.Parallel()
+	t.Run("midnight", func(t *testing.T) {
+		t.Parallel()
+		f := newLeased(t)
+		f.limit(daily("100"))
+		f.limit(forever("10"))
+		f.clock.Set(d2.Add(-time.Minute))
+		l := f.mustLease(f.request("p1", "10"))
+		f.spend(l, "a", "1", "1")
+		live := f.mustHold(l, "live", "2")
+		f.clock.Set(d2)
+		if state := f.mustSync(l); state.Hold != "p1~2" || state.Free != usd("7") || state.Old != 1 {
+			t.Errorf("state %+v", state)
+		}
+		f.wantBalance("acme", "all", "S 1, H 9, A 0")
+		_, err := live.Settle(f.ctx, total("2"))
+		f.ok(err)
+		f.mustSync(l) // idle, and room is scarce
+		f.wantBalance("acme", "all", "S 3, H 0, A 7")
+		f.wantBalanceAt("acme", "day", noon, "S 3, H 0, A 97")
+	})
+	t.Run("lapsed", func(t *testing.T) {
+		t.Parallel()
+		f := newLeased(t)
+		f.limit(forever("10"))
+		l := f.mustLease(f.request("p1", "10"))
+		f.spend(l, "a", "10", "1")
+		f.clock.Advance(301 * time.Second)
+		if state := f.mustSync(l); state.Hold != "p1~2" || state.Free != usd("9") || state.Old != 0 {
+			t.Errorf("state %+v", state)
+		}
+		f.wantBalance("acme", "all", "S 1, H 9, A 0")
+	})
+	t.Run("full store", func(t *testing.T) {
+		t.Parallel()
+		f := newLeased(t)
+		f.limit(forever("10"))
+		l := f.mustLease(f.request("p1", "10"))
+		live := f.mustHold(l, "live", "1")
+		for i := range 1 << 15 {
+			f.spend(l, keyN("k", i), "0.1", "0.000000001")
+		}
+		if state := f.mustSync(l); state.Hold != "p1~2" || state.Free != usd("8.999967232") {
+			t.Errorf("state %+v", state)
+		}
+		_, err := live.Settle(f.ctx, total("1"))
+		f.ok(err)
+		if state := f.mustSync(l); state.Old != 0 {
+			t.Errorf("state %+v", state)
+		}
+	})
+}
