@@ -432,6 +432,7 @@ const (
 	faultBefore       // refused before it began
 	faultInside       // broken off when its rows were changed, but not written
 	faultAfter        // written, but the answer was lost
+	faultLost         // not written, and nobody knows
 )
 
 var errFault = errors.New("injected fault")
@@ -459,8 +460,11 @@ func (p *probe) next(n *spendlimit.Need) fault {
 
 func (p *probe) Step(ctx context.Context, n spendlimit.Need, f func(int64, *spendlimit.Work) error) error {
 	fault := p.next(&n)
-	if fault == faultBefore {
+	switch fault {
+	case faultBefore:
 		return errors.Join(spendlimit.ErrUnavailable, errFault)
+	case faultLost:
+		return errors.Join(spendlimit.ErrUncertain, errFault)
 	}
 	err := p.Store.Step(ctx, n, func(now int64, w *spendlimit.Work) error {
 		err := f(now, w)

@@ -3,6 +3,8 @@ package spendlimit
 import (
 	"math"
 	"testing"
+	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -51,4 +53,31 @@ func TestR82_ChunkSizeIsBounded(t *testing.T) {
 			t.Fatalf("%+v of %d for %d leases: %d, though room is not scarce", c, available, leases, size)
 		}
 	})
+}
+
+// A term is over by the monotonic clock or by the other one, whichever is further on: the first may stand still while a
+// machine sleeps, and the second may be put back (R78).
+func TestR78_BothClocks(t *testing.T) {
+	t.Parallel()
+	sent := time.Now()
+	// later is a reading with its own advance of each clock: a Time counts both, in its second word the monotonic one.
+	later := func(wall, monotonic time.Duration) time.Time {
+		at := sent.Add(wall)
+		(*[2]int64)(unsafe.Pointer(&at))[1] += int64(monotonic - wall)
+		if at.Sub(sent) != monotonic || at.Round(0).Sub(sent.Round(0)) != wall {
+			t.Fatal("a Time is not made as it was")
+		}
+		return at
+	}
+	m := &term{sent: sent, lives: time.Minute}
+	for _, test := range []struct{ wall, monotonic, left time.Duration }{
+		{20 * time.Second, 20 * time.Second, 40 * time.Second},
+		{time.Hour, 20 * time.Second, time.Minute - time.Hour}, // it slept
+		{-time.Hour, 20 * time.Second, 40 * time.Second},       // it was set
+		{20 * time.Second, 0, 40 * time.Second},
+	} {
+		if left := m.left(later(test.wall, test.monotonic)); left != test.left {
+			t.Errorf("%v and %v later: %v left, want %v", test.wall, test.monotonic, left, test.left)
+		}
+	}
 }

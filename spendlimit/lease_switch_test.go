@@ -219,3 +219,149 @@ func TestR79_NextHoldFromItsOwnRoom(t *testing.T) {
 		}
 	})
 }
+
+// old is a lease that has just taken its second hold, because the first one's 30 days are about to end: two local holds
+// of 3 live on in that.
+func old(t *testing.T) (f *leased, l *spendlimit.Lease, a, b *spendlimit.Hold) {
+	f = newLeased(t)
+	f.limit(forever("100"))
+	r := f.request("p1", "10")
+	r.TTL = 24 * time.Hour
+	l = f.mustLease(r)
+	for f.clock.Now().Before(noon.Add(30*24*time.Hour - 16*time.Hour)) {
+		f.mustSync(l)
+		f.clock.Advance(8 * time.Hour)
+	}
+	long := func(key string) *spendlimit.Hold {
+		r := req(key, "3")
+		r.TTL = 24 * time.Hour
+		h, err := l.Reserve(f.ctx, r)
+		f.ok(err)
+		return h
+	}
+	a, b = long("a"), long("b")
+	if state := f.mustSync(l); state.Hold != "p1~2" || state.Old != 1 {
+		t.Fatalf("state %+v", state)
+	}
+	return f, l, a, b
+}
+
+// A tranche that was replaced grants nothing more: neither what was free in it nor what its holds give back (R78).
+func TestR78_ReplacedHoldGrantsNothing(t *testing.T) {
+	t.Parallel()
+	f, l, a, b := old(t)
+	for i := range 2 {
+		f.wantBalance("acme", "all", []string{"S 0, H 16, A 84", "S 1, H 13, A 86"}[i])
+		if i == 0 {
+			_, err := b.Settle(f.ctx, total("1"))
+			f.ok(err)
+		}
+		_, err := a.Grow(f.ctx, spendlimit.Growth{ID: keyN("g", i), By: usd("1")})
+		if denied := f.denial(err); denied.Reason != spendlimit.ReasonLease {
+			t.Errorf("grow: %v", err)
+		}
+		_, err = l.Reserve(f.ctx, spendlimit.Request{Key: keyN("child", i), Parent: "a", Amount: usd("1")})
+		if denied := f.denial(err); denied.Reason != spendlimit.ReasonLease {
+			t.Errorf("child: %v", err)
+		}
+		f.mustSync(l)
+	}
+	f.spend(l, "c", "1", "1")
+	_, err := a.Settle(f.ctx, total("3"))
+	f.ok(err)
+	f.mustSync(l)
+	f.wantHold("p1", "settled, granted 10, recorded 4")
+	f.wantBalance("acme", "all", "S 5, H 9, A 86")
+}
+
+// The next hold is taken while the old one lives yet, so that a lease which is renewed in time never refuses for its age.
+func TestR30_NextHoldBeforeTheLastOneEnds(t *testing.T) {
+	t.Parallel()
+	f := newLeased(t)
+	f.limit(forever("100"))
+	r := f.request("p1", "10")
+	r.TTL = 24 * time.Hour
+	l := f.mustLease(r)
+	var state spendlimit.LeaseState
+	for i := range 35 * 3 {
+		f.clock.Advance(8*time.Hour - time.Nanosecond)
+		f.spend(l, keyN("k", i), "0.5", "0.5")
+		f.clock.Advance(time.Nanosecond)
+		state = f.mustSync(l)
+	}
+	if state.Hold != "p1~2" || state.Old != 0 {
+		t.Errorf("state %+v", state)
+	}
+	f.wantHold("p1", "settled, granted 10, recorded 44")
+	f.wantBalance("acme", "all", "S 52.5, H 1.5, A 46")
+}
+
+// What a top-up without an answer has taken is asked for before anything is given back: else its late answer would make
+// usable what is being given back (R79).
+func TestR79_TopUpWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	f := newLeased(t)
+	f.limit(forever("100"))
+	l := f.mustLease(f.roomy("p1", "10"))
+	var holds []*spendlimit.Hold
+	for i := range 5 {
+		holds = append(holds, f.mustHold(l, keyN("a", i), "10"))
+	}
+	f.store.fail(faultAfter)
+	_, err := l.Reserve(f.ctx, req("b", "10"))
+	f.wantErr(err, spendlimit.ErrUncertain)
+	for _, h := range holds {
+		_, err := h.Release(f.ctx)
+		f.ok(err)
+	}
+	for _, plan := range [][]fault{{faultBefore, faultLost}, {noFault, faultBefore}} {
+		f.store.fail(plan...)
+		if _, err = l.Sync(f.ctx); err == nil {
+			t.Errorf("a Sync without an error")
+		}
+	}
+	f.store.fail(faultBefore) // of a top-up
+	var out spendlimit.Amount
+	for i := range 9 {
+		if h, err := l.Reserve(f.ctx, req(keyN("c", i), "10")); err == nil {
+			out += h.Granted
+		}
+	}
+	f.store.fail()
+	f.mustSync(l)
+	if b := f.balance("acme", "all"); b.Held < out || out < usd("50") {
+		t.Errorf("%s are out, the ledger says %s", dollars(out), showBalance(b))
+	}
+}
+
+// A lease that was taken without an answer, long ago, lives no longer than its hold (R78).
+func TestR78_TermOfAnOldAnswer(t *testing.T) {
+	t.Parallel()
+	f := newLeased(t)
+	f.elapsed = &clock{now: noon}
+	f.limit(forever("100"))
+	f.store.fail(faultAfter)
+	_, err := f.Lease(f.ctx, f.request("p1", "40"))
+	f.wantErr(err, spendlimit.ErrUncertain)
+	f.clock.Advance(200 * time.Second)
+	l := f.mustLease(f.request("p1", "40"))
+	f.elapsed.Advance(95*time.Second - 1)
+	f.mustHold(l, "a", "1")
+	f.elapsed.Advance(1)
+	f.wantRefused(l, "b", "1", spendlimit.ReasonLease)
+}
+
+// The term is the lease's own TTL, though somebody has given its hold more time (R78).
+func TestR78_TermOfAnExtendedHold(t *testing.T) {
+	t.Parallel()
+	f := newLeased(t)
+	f.limit(forever("100"))
+	l := f.mustLease(f.request("p1", "40"))
+	_, err := f.Extend(f.ctx, spendlimit.Extension{Hold: "p1", TTL: time.Hour})
+	f.ok(err)
+	f.mustSync(l)
+	f.clock.Advance(295*time.Second - 1)
+	f.mustHold(l, "a", "1")
+	f.clock.Advance(1)
+	f.wantRefused(l, "b", "1", spendlimit.ReasonLease)
+}
