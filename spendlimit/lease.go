@@ -193,8 +193,7 @@ func (l *Lease) Reserve(ctx context.Context, r Request) (*Hold, error) {
 			return l.central.Reserve(ctx, r)
 		}
 		h, err := t.reserve(ctx, &r)
-		var denied *DeniedError
-		if t != current || !errors.As(err, &denied) || denied.Reason != ReasonLease || l.current.Load() == t && !t.retired.Load() {
+		if t != current || !t.gone(err) {
 			return h, wrap("reserve", err)
 		}
 	}

@@ -365,3 +365,47 @@ func TestR78_TermOfAnExtendedHold(t *testing.T) {
 	f.clock.Advance(1)
 	f.wantRefused(l, "b", "1", spendlimit.ReasonLease)
 }
+
+// A lease that has lapsed reports what its holds have cost, though it had more free than it keeps (R81).
+func TestR81_LapsedWithTooMuchFree(t *testing.T) {
+	t.Parallel()
+	f := newLeased(t)
+	f.limit(forever("100"))
+	l := f.mustLease(f.roomy("p1", "10"))
+	var holds []*spendlimit.Hold
+	for i := range 5 {
+		holds = append(holds, f.mustHold(l, keyN("a", i), "10"))
+	}
+	for _, h := range holds {
+		_, err := h.Settle(f.ctx, total("1"))
+		f.ok(err)
+	}
+	f.clock.Advance(301 * time.Second)
+	f.mustSync(l)
+	f.wantHold("p1", "settled, granted 10, recorded 5")
+	f.wantBalance("acme", "all", "S 5, H 10, A 85")
+}
+
+// A Reserve that finds its tranche replaced and settled goes to the next one: the lease is not closed (R78).
+func TestR78_ReserveWhileTheHoldIsSettled(t *testing.T) {
+	t.Parallel()
+	f := newLeased(t)
+	f.limit(daily("10"))
+	var newest *hooked
+	r := f.request("p1", "4")
+	r.Local = func() spendlimit.Store {
+		newest = &hooked{Store: f.local()}
+		return newest
+	}
+	l := f.mustLease(r)
+	newest.before(func() {
+		f.clock.Set(d2)
+		if state := f.mustSync(l); state.Hold != "p1~2" || state.Old != 0 {
+			t.Errorf("state %+v", state)
+		}
+	})
+	f.spend(l, "a", "1", "1")
+	newest.before(func() { f.ok(l.Close(f.ctx)) })
+	_, err := l.Reserve(f.ctx, req("b", "1"))
+	f.wantErr(err, spendlimit.ErrClosed)
+}

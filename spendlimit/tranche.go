@@ -95,6 +95,12 @@ func (t *tranche) freeze(frozen bool) {
 	}
 }
 
+// gone tells whether err is but the answer of a tranche that was replaced meanwhile.
+func (t *tranche) gone(err error) bool {
+	var denied *DeniedError
+	return t.retired.Load() && (errors.Is(err, ErrClosed) || errors.As(err, &denied) && denied.Reason == ReasonLease)
+}
+
 // over tells whether the tranche can't be renewed any more.
 func (t *tranche) over() bool {
 	m := t.term.Load()
