@@ -1,6 +1,9 @@
 package spendlimit
 
-import "math/bits"
+import (
+	"errors"
+	"math/bits"
+)
 
 // leaseGroup marks the central holds of leases, so that a step can count them. No caller's group has a control character.
 const leaseGroup = "\x01lease"
@@ -144,8 +147,8 @@ func (c *topUp) apply(s *step) (bool, error) {
 	return keep, nil
 }
 
-// renewal is the command behind a lease's Sync: it gives back, records and extends in one step (R79). On a hold that has
-// lapsed it only records.
+// renewal is the command behind a lease's Sync: it gives back, records, extends and takes more in one step (R79, R82). On a
+// hold that has lapsed it only records.
 type renewal struct {
 	call
 	key    string
@@ -155,6 +158,7 @@ type renewal struct {
 	backID string
 	mark   string // a usage id that gets an unknown cost; "" for none
 	unmark string // one whose cost has become known, as part of cost
+	moreID string // of a prefetch, which may be refused; "" for none
 	chunk  chunk
 	terms  leaseTerms
 }
@@ -165,7 +169,7 @@ const leaseCost = "cost"
 func (c *renewal) need(n *Need) {
 	n.Holds = append(n.Holds, c.key)
 	n.Groups = append(n.Groups, leaseGroup)
-	for _, id := range []string{c.backID, leaseCost, c.mark, c.unmark} {
+	for _, id := range []string{c.backID, leaseCost, c.mark, c.unmark, c.moreID} {
 		if id != "" {
 			n.Usages = append(n.Usages, UsageID{c.key, id})
 		}
@@ -199,6 +203,14 @@ func (c *renewal) apply(s *step) (bool, error) {
 	for _, part := range parts {
 		kept, err := part.apply(s)
 		if err != nil {
+			return false, err
+		}
+		keep = keep || kept
+	}
+	if live && c.moreID != "" {
+		more := topUp{growth: growth{Growth: Growth{Hold: c.key, ID: c.moreID}}, chunk: c.chunk}
+		kept, err := more.apply(s)
+		if err != nil && !errors.Is(err, ErrDenied) {
 			return false, err
 		}
 		keep = keep || kept

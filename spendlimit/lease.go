@@ -271,20 +271,23 @@ func (l *Lease) Hold(ctx context.Context, key string) (*Hold, error) {
 // Sync renews the lease: in one step of the ledger it records what its holds have cost so far, gives back what is free
 // beyond Chunk, and extends its hold (R79). An idle lease gives back all that is free when room is scarce. When a period of
 // the limits has ended or the hold has lapsed, the lease takes a new hold, and the old one stays until the last of its local
-// holds has ended. With most of its room used it takes more.
+// holds has ended. With most of its room used it takes more, in the same step.
 //
 // What is given back can't be granted from before it is sent until the answer is known: after ErrUncertain call again.
 // A [DeniedError] says that there is no room for a new hold; the lease goes on with what it has, if anything.
 func (l *Lease) Sync(ctx context.Context) (LeaseState, error) {
-	err := l.lock(ctx)
-	if err != nil {
+	if err := l.lock(ctx); err != nil {
 		return LeaseState{}, wrap("sync", err)
 	}
 	defer l.unlock()
+	return l.sync(ctx)
+}
+
+func (l *Lease) sync(ctx context.Context) (LeaseState, error) {
 	if l.closed.Load() {
 		return LeaseState{}, wrap("sync", ErrClosed)
 	}
-	err = l.renew(ctx)
+	err := l.renew(ctx)
 	var drained error
 	for _, t := range *l.old.Load() {
 		drained = errors.Join(drained, l.drain(ctx, t))
@@ -317,10 +320,6 @@ func (l *Lease) renew(ctx context.Context) error {
 			return err
 		case t.terms.recall && t.idle():
 			return t.sync(ctx, 0)
-		case !t.terms.recall && t.worn:
-			if err := t.grow(ctx, 0, 0); !errors.Is(err, ErrDenied) {
-				return err
-			}
 		}
 	}
 	if l.current.Load() != nil {
@@ -340,16 +339,19 @@ func (l *Lease) Run(ctx context.Context) error {
 	timer := time.NewTimer(l.pause(nil, retry))
 	defer timer.Stop()
 	for {
+		var err error
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.low:
-			if !l.worn(ctx) {
-				continue
+			if worn, lowErr := l.syncWorn(ctx); worn {
+				err = lowErr
+				break
 			}
+			continue
 		case <-timer.C:
+			_, err = l.Sync(ctx)
 		}
-		_, err := l.Sync(ctx)
 		switch {
 		case errors.Is(err, ErrClosed):
 			return nil
@@ -383,22 +385,32 @@ func (l *Lease) pause(err error, retry time.Duration) time.Duration {
 	return wait
 }
 
-// worn tells whether 80 % of the current tranche's room is used.
-func (l *Lease) worn(ctx context.Context) bool {
+// syncWorn is Sync where 80 % of the current tranche's room is used. It looks with the wire in its hand, so that no caller
+// fetches the room first.
+func (l *Lease) syncWorn(ctx context.Context) (worn bool, err error) {
 	if l.lock(ctx) != nil {
-		return false
+		return false, nil
 	}
 	defer l.unlock()
+	if worn = l.worn(ctx); worn {
+		_, err = l.sync(ctx)
+	}
+	return worn, err
+}
+
+// worn tells whether 80 % of the current tranche's room is used.
+func (l *Lease) worn(ctx context.Context) bool {
 	t := l.current.Load()
 	if t == nil {
 		return true
 	}
 	base := Amount(t.base.Load())
 	o, err := t.take(ctx, look())
+	t.base.Store(int64(base))
 	if err == nil && o.free > base/5 && !t.aging() {
+		t.used.Store(int64(base - o.free)) // what was granted and not spent is free again
 		return false
 	}
-	t.base.Store(int64(base))
 	return true
 }
 

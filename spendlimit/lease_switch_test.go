@@ -409,3 +409,64 @@ func TestR78_ReserveWhileTheHoldIsSettled(t *testing.T) {
 	_, err := l.Reserve(f.ctx, req("b", "1"))
 	f.wantErr(err, spendlimit.ErrClosed)
 }
+
+// A Sync with most of the room used records, extends and takes more in one step (R79, R82).
+func TestR79_MoreInTheSameStep(t *testing.T) {
+	t.Parallel()
+	f := newLeased(t)
+	f.limit(forever("100"))
+	l := f.mustLease(f.request("p1", "10"))
+	f.spend(l, "a", "5", "4")
+	f.mustHold(l, "b", "4")
+	steps := f.store.writes()
+	f.clock.Advance(time.Second)
+	f.store.fail(faultAfter)
+	_, err := l.Sync(f.ctx)
+	f.wantErr(err, spendlimit.ErrUncertain)
+	if n := f.store.writes() - steps; n != 1 {
+		t.Errorf("%d steps", n)
+	}
+	f.wantHold("p1", "dispatched, granted 10, own 16, recorded 4")
+	if state := f.mustSync(l); state.Free != usd("12") {
+		t.Errorf("state %+v", state)
+	}
+	f.wantBalance("acme", "all", "S 4, H 16, A 80")
+}
+
+// Run takes more when 80 % of the room is used, though most of what was granted came back (R79).
+func TestR79_RunAtFourFifths(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newLeased(t)
+		f.limit(forever("1000"))
+		r := f.request("p1", "10")
+		r.Clock = nil
+		l := f.mustLease(r)
+		done := make(chan error)
+		go func() { done <- l.Run(t.Context()) }()
+		for i := range 16 {
+			synctest.Wait()
+			f.wantHold("p1", "dispatched, granted 10, own 10")
+			f.spend(l, keyN("k", i), "1", "0.5")
+		}
+		f.mustHold(l, "last", "1") // 2 of 10 were free
+		synctest.Wait()
+		f.wantHold("p1", "dispatched, granted 10, own 12, recorded 8")
+		f.ok(l.Close(f.ctx))
+		f.ok(<-done)
+	})
+}
+
+// What refuses new work refuses a prefetch, and does not keep a Sync from recording (R53, R79).
+func TestR79_PrefetchRefused(t *testing.T) {
+	t.Parallel()
+	f := newLeased(t)
+	f.limit(forever("100"))
+	l := f.mustLease(f.request("p1", "10"))
+	f.spend(l, "a", "9", "9")
+	f.mustReserve(req("unpriced", "1"))
+	f.mustSettle("unpriced", spendlimit.Unknown("no price"))
+	f.mustSync(l)
+	f.wantHold("p1", "dispatched, granted 10, own 1, recorded 9")
+	f.wantRefused(l, "b", "1", spendlimit.ReasonUnpriced)
+}

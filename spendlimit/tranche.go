@@ -21,7 +21,7 @@ type tranche struct {
 	shut  atomic.Bool // local changes nothing any more
 
 	term   atomic.Pointer[term] // how long it grants; nil: not at all
-	used   atomic.Int64         // granted since the last look
+	used   atomic.Int64         // granted since the last central answer, as far as it is known
 	base   atomic.Int64         // what was free then
 	served atomic.Int64         // holds
 
@@ -31,7 +31,6 @@ type tranche struct {
 	order    *order      // a grow whose answer is not known
 	ids      int         // of usages, so far
 	mark     string      // the usage that stands for unpriced local holds; "" for none
-	worn     bool        // 80 % of the room was used at the last sync
 	retired  atomic.Bool // another one grants, or none
 	settling bool        // shut, and the settle of the central hold was sent
 	ended    bool        // somebody else has ended the central hold
@@ -55,7 +54,8 @@ type notice struct {
 	back         Amount // has left the local free before this is sent (R79)
 	backID       string
 	mark, unmark string
-	uncertain    bool // an earlier try may have been applied
+	moreID       string // of a prefetch
+	uncertain    bool   // an earlier try may have been applied
 }
 
 // order is what a grow asks for. A second try asks the same.
@@ -321,7 +321,7 @@ func (t *tranche) sync(ctx context.Context, keep Amount) error {
 	n := t.unsent
 	c := &renewal{
 		key: t.key, ttl: ttlMicros(t.lease.req.TTL), cost: n.cost, back: n.back, backID: n.backID, mark: n.mark, unmark: n.unmark,
-		chunk: t.lease.chunk(),
+		moreID: n.moreID, chunk: t.lease.chunk(),
 	}
 	sent := t.lease.req.Clock()
 	err := t.lease.central.do(ctx, c)
@@ -357,10 +357,12 @@ func (t *tranche) write(ctx context.Context, keep Amount) (*notice, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.worn = base > 0 && o.free+o.back <= base/5
 	n := &notice{cost: o.known, back: o.back}
-	if n.back > 0 {
+	switch {
+	case n.back > 0:
 		n.backID = t.id("back")
+	case base > 0 && o.free <= base/5 && !t.retired.Load():
+		n.moreID = t.id("more")
 	}
 	switch {
 	case o.unpriced > 0 && t.mark == "":
