@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/stint-go/stint/adapters/memory"
 	"github.com/stint-go/stint/internal/bench"
 	"github.com/stint-go/stint/internal/testdb"
+	"github.com/stint-go/stint/spendlimit"
 )
 
 // How long a load runs in a turn: a disk gives no more than some hundred commits a second, so that the number of pairs
@@ -74,6 +76,9 @@ func (s *stores) figures() []figure {
 	add("X7", rate(load(64, 1), s.postgres), rate(load(64, 1), bare(64)), atLeast(7, 17))
 	add("X7/over-4", rate(load(64, 1), s.postgres), rate(load(64, 1), bare(4)), nil)
 	add("P4 X8/1024", rate(load(64, many), s.postgres), rate(load(64, many), forUpdate), atLeast(3, 6))
+	add("L1 X9/64", rate(load(64, 1), s.lease(1000)), rate(load(64, 1), once(4)), atLeast(100, 1000))
+	add("X9/1", rate(load(1, 1), s.lease(1000)), rate(load(1, 1), once(1)), atLeast(100, 900))
+	add("X9/100", rate(load(1, 1), s.lease(100)), rate(load(1, 1), once(1)), atLeast(50, 150))
 	add("X8/p99", p99(load(64, 1), s.postgres), p99(load(64, 1), forUpdate), atMost(0.1, 0.03))
 	return append(list,
 		figure{names: "P5", measure: s.sustained, bar: atLeast(0.6, 0.85), rounds: 3},
@@ -207,6 +212,24 @@ func (s *stores) bare(connections int) open {
 	return s.postgresTwin(connections, func(ctx context.Context, p *bench.PostgresTwin, accounts []string) (bench.Subject, error) {
 		return bench.NewBare(ctx, p, accounts)
 	})
+}
+
+// lease makes pairs inside a lease of so many, which takes its room from Postgres as it goes.
+func (s *stores) lease(holds int) open {
+	return func(ctx context.Context, accounts []string) (opened, error) {
+		made, _, err := s.schema(ctx, accounts)
+		if err != nil {
+			return made, err
+		}
+		local := func() spendlimit.Store { return memory.New(nil).Spend() }
+		l, err := bench.NewLease(ctx, made.Subject.(*bench.Postgres).Ledger, accounts[0], holds, local)
+		if err != nil {
+			return made, err
+		}
+		ran := make(chan error, 1)
+		go func() { ran <- l.Run(ctx) }()
+		return opened{l, func() error { return errors.Join(l.Close(ctx), <-ran, made.close()) }}, nil
+	}
 }
 
 // sustained compares the last of some seconds of load with the first.
