@@ -11,46 +11,41 @@ import (
 	"github.com/stint-go/stint/spendlimit"
 )
 
-// SQLiteTwin makes a transaction of every call, with prepared statements on one connection behind a mutex.
+// SQLiteTwin makes a transaction of every call, as package sql is meant to be used: BeginTx, prepared statements in the
+// transaction, Commit. A mutex spares it the fight for the file.
 type SQLiteTwin struct {
+	db     *sql.DB
 	ledger int64
 	close  []func() error
 
-	mu                      sync.Mutex
-	begin, commit, rollback *sql.Stmt
-	lock, room, open        *sql.Stmt
-	account, held, spent    *sql.Stmt
-	hold, ended             *sql.Stmt
-	owner, done, entry      *sql.Stmt
+	mu                   sync.Mutex
+	lock, room, open     *sql.Stmt
+	account, held, spent *sql.Stmt
+	hold, ended          *sql.Stmt
+	owner, done, entry   *sql.Stmt
 }
 
 // NewSQLiteTwin returns a twin on a file in which a [Ledger] has made a pair on each account.
 func NewSQLiteTwin(ctx context.Context, db *sql.DB) (*SQLiteTwin, error) {
-	t := new(SQLiteTwin)
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	t.close = append(t.close, conn.Close)
+	t := &SQLiteTwin{db: db}
 	x := newTwinTexts(func(template string) string {
 		return strings.ReplaceAll(tableMark.ReplaceAllString(template, "stint_spend_$1"), "$", "+?") // as in the adapter: planned once
 	})
 	for text, st := range map[string]**sql.Stmt{
-		"BEGIN IMMEDIATE": &t.begin, "COMMIT": &t.commit, "ROLLBACK": &t.rollback,
 		x.lock: &t.lock, x.room: &t.room, x.open: &t.open, x.account: &t.account, x.held: &t.held, x.spent: &t.spent,
-		x.hold: &t.hold, x.ended: &t.ended,
-		x.owner: &t.owner, x.done: &t.done, x.entry: &t.entry,
+		x.hold: &t.hold, x.ended: &t.ended, x.owner: &t.owner, x.done: &t.done, x.entry: &t.entry,
 	} {
-		*st, err = conn.PrepareContext(ctx, text) //nolint:sqlclosecheck // Close does
+		var err error
+		*st, err = db.PrepareContext(ctx, text) //nolint:sqlclosecheck // Close does
 		if err != nil {
 			return nil, errors.Join(err, t.Close())
 		}
 		t.close = append(t.close, (*st).Close)
 	}
-	return t, conn.QueryRowContext(ctx, "SELECT id FROM stint_spend_ledger").Scan(&t.ledger)
+	return t, db.QueryRowContext(ctx, "SELECT id FROM stint_spend_ledger").Scan(&t.ledger)
 }
 
-// Close gives the connection back.
+// Close closes the statements.
 func (t *SQLiteTwin) Close() error { return closeAll(t.close) }
 
 // Pair implements Subject.
@@ -65,6 +60,7 @@ func (t *SQLiteTwin) Pair(ctx context.Context, key string, accounts []string) er
 // sqliteCall is a transaction; after its first error it does nothing.
 type sqliteCall struct {
 	ctx context.Context
+	tx  *sql.Tx
 	err error
 }
 
@@ -73,7 +69,7 @@ func (x *sqliteCall) exec(st *sql.Stmt, args ...any) (id int64) {
 		return 0
 	}
 	var result sql.Result
-	if result, x.err = st.ExecContext(x.ctx, args...); x.err == nil {
+	if result, x.err = x.tx.StmtContext(x.ctx, st).ExecContext(x.ctx, args...); x.err == nil { //nolint:sqlclosecheck // the transaction does
 		id, x.err = result.LastInsertId()
 	}
 	return id
@@ -81,21 +77,23 @@ func (x *sqliteCall) exec(st *sql.Stmt, args ...any) (id int64) {
 
 func (x *sqliteCall) get(st *sql.Stmt, args []any, into ...any) {
 	if x.err == nil {
-		x.err = st.QueryRowContext(x.ctx, args...).Scan(into...)
+		x.err = x.tx.StmtContext(x.ctx, st).QueryRowContext(x.ctx, args...).Scan(into...) //nolint:sqlclosecheck // the transaction does
 	}
 }
 
 func (t *SQLiteTwin) transaction(ctx context.Context, f func(*sqliteCall)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	x := &sqliteCall{ctx: ctx}
-	x.exec(t.begin)
-	f(x)
-	x.exec(t.commit)
-	if x.err != nil {
-		_, _ = t.rollback.ExecContext(context.WithoutCancel(ctx))
+	tx, err := t.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
 	}
-	return x.err
+	x := &sqliteCall{ctx: ctx, tx: tx}
+	f(x)
+	if x.err != nil {
+		return errors.Join(x.err, tx.Rollback())
+	}
+	return tx.Commit()
 }
 
 // next is the account's next entry.
