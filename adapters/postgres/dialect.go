@@ -11,14 +11,10 @@ import (
 
 func dialectOf(schema string) *spendsql.Dialect {
 	d := &spendsql.Dialect{
-		Name:  func(table string) string { return pgx.Identifier{schema, "spend_" + table}.Sanitize() },
-		Param: "$",
-		In:    func(param string) string { return "= ANY(" + param + ")" },
-		Any:   func(query string) string { return "= ANY(ARRAY(" + query + "))" },
-		// An array's text differs from JSON in its brackets alone.
-		Elements: func(column string) string {
-			return "unnest(translate(" + column + ", '[]', '{}')::bigint[]) AS e(value)"
-		},
+		Name:   func(table string) string { return pgx.Identifier{schema, "spend_" + table}.Sanitize() },
+		Param:  "$",
+		In:     func(param string) string { return "= ANY(" + param + ")" },
+		Any:    func(query string) string { return "= ANY(ARRAY(" + query + "))" },
 		Each:   func(param, kind string) string { return fmt.Sprintf("unnest(%s::%s[]) AS l(value)", param, kind) },
 		Lock:   "FOR UPDATE OF a",
 		Now:    "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",

@@ -12,11 +12,10 @@ import (
 var dialect = spendsql.Dialect{
 	Name: tableName,
 	// With the plus SQLite does not look at a value to plan with it, after which it would plan anew for every value.
-	Param:    "+?",
-	In:       func(param string) string { return "IN (SELECT value FROM json_each(" + param + "))" },
-	Any:      func(query string) string { return "IN (" + query + ")" },
-	Elements: func(column string) string { return "json_each(" + column + ") AS e" },
-	Each:     func(param, _ string) string { return "json_each(" + param + ") AS l" },
+	Param: "+?",
+	In:    func(param string) string { return "IN (SELECT value FROM json_each(" + param + "))" },
+	Any:   func(query string) string { return "IN (" + query + ")" },
+	Each:  func(param, _ string) string { return "json_each(" + param + ") AS l" },
 	List: func(list any) any {
 		text, err := json.Marshal(list)
 		if err != nil {

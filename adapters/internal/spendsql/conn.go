@@ -28,14 +28,13 @@ type Conn interface {
 
 // Dialect is what differs in the text of statements.
 type Dialect struct {
-	Name     func(table string) string       // quoted, in its schema
-	Param    string                          // what stands before the number of a parameter
-	In       func(param string) string       // a test that a parameter with a list has the value to the left
-	Any      func(query string) string       // a test that the query, which depends on nothing, returns the value to the left
-	Elements func(column string) string      // a table of the numbers in a column with a JSON array, named e with the column value
-	Each     func(param, kind string) string // a table of the values of a list, named l with the column value
-	Lock     string                          // at the end of a SELECT: locks the rows in the order of the result
-	Now      string                          // a SELECT of the time in microseconds; "" where the caller has the clock
+	Name  func(table string) string       // quoted, in its schema
+	Param string                          // what stands before the number of a parameter
+	In    func(param string) string       // a test that a parameter with a list has the value to the left
+	Any   func(query string) string       // a test that the query, which depends on nothing, returns the value to the left
+	Each  func(param, kind string) string // a table of the values of a list, named l with the column value
+	Lock  string                          // at the end of a SELECT: locks the rows in the order of the result
+	Now   string                          // a SELECT of the time in microseconds; "" where the caller has the clock
 	// Shared says that others write at the same time, and that a round trip is dear: an account is made before it is locked
 	// (C3), and what can be named is read in the round trip that locks.
 	Shared bool
@@ -72,13 +71,12 @@ func (x *Texts) Of(t *Table, columns []int, rows int, build func() string) strin
 }
 
 // text makes a statement of a template: {hold} is a table, $1 a parameter, @in($1) and @any[query] tests, @each($1, bigint)
-// and @elements(column) tables, and @lock a lock.
+// a table, and @lock a lock.
 func (d *Dialect) text(template string) string {
 	s := inMark.ReplaceAllStringFunc(template, func(m string) string { return d.In(inMark.FindStringSubmatch(m)[1]) })
 	for anyMark.MatchString(s) { // from the inside out
 		s = anyMark.ReplaceAllStringFunc(s, func(m string) string { return d.Any(anyMark.FindStringSubmatch(m)[1]) })
 	}
-	s = elementsMark.ReplaceAllStringFunc(s, func(m string) string { return d.Elements(elementsMark.FindStringSubmatch(m)[1]) })
 	s = eachMark.ReplaceAllStringFunc(s, func(m string) string {
 		part := eachMark.FindStringSubmatch(m)
 		return d.Each(part[1], part[2])
@@ -90,12 +88,11 @@ func (d *Dialect) text(template string) string {
 }
 
 var (
-	tableMark    = regexp.MustCompile(`\{[a-z]+\}`)
-	inMark       = regexp.MustCompile(`@in\(([^)]*)\)`)
-	anyMark      = regexp.MustCompile(`@any\[([^\[\]]*)\]`)
-	elementsMark = regexp.MustCompile(`@elements\(([^)]*)\)`)
-	eachMark     = regexp.MustCompile(`@each\(([^,]*), ([a-z]+)\)`)
-	paramMark    = regexp.MustCompile(`\$[0-9]`)
+	tableMark = regexp.MustCompile(`\{[a-z]+\}`)
+	inMark    = regexp.MustCompile(`@in\(([^)]*)\)`)
+	anyMark   = regexp.MustCompile(`@any\[([^\[\]]*)\]`)
+	eachMark  = regexp.MustCompile(`@each\(([^,]*), ([a-z]+)\)`)
+	paramMark = regexp.MustCompile(`\$[0-9]`)
 )
 
 // list is the columns of a table behind a name.

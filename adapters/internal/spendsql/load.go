@@ -188,8 +188,13 @@ func (s *Step) lock(ids []int64) error {
 		text = s.q.accountsSeen
 	}
 	if s.q.d.Shared {
-		list := append([]Stmt{s.stmt(text, s.readLocked, s.ledger, n.Accounts, ids, n.Holds)}, s.now()...)
-		list = append(list, s.stmt(s.q.state, s.readState, s.ledger, n.Accounts, ids, n.Holds))
+		for _, key := range n.Holds {
+			ids = append(ids, s.q.hints.of(nameOf{s.ledger, key})...)
+		}
+		slices.Sort(ids)
+		ids = slices.Compact(ids)
+		list := append([]Stmt{s.stmt(text, s.readLocked, s.ledger, n.Accounts, ids)}, s.now()...)
+		list = append(list, s.stmt(s.q.state, s.readState, s.ledger, n.Accounts, ids))
 		return s.run(append(list, s.readHoldsNamed(n.Holds)...)...)
 	}
 	if err := s.run(s.readHoldsNamed(s.takeHolds(n.Holds))...); err != nil {
@@ -578,6 +583,9 @@ func (s *Step) readHold(r Row) error {
 	}
 	if err := h.unpack(); err != nil {
 		return fmt.Errorf("hold %d: %w", h.id, err)
+	}
+	if s.q.d.Shared && h.row.State.Live() {
+		s.q.hints.add(nameOf{h.ledger, h.row.Key}, h.ownerIDs)
 	}
 	s.addHold(h)
 	return nil

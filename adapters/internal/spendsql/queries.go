@@ -13,6 +13,7 @@ import (
 type Queries struct {
 	d     *Dialect
 	known *sync.Map // name of a ledger → ledgerRec; nil: nothing is kept
+	hints *hints
 
 	ledger, accounts, accountsSeen, accountsByID, dropAccounts string
 	ownersBelow, ownersLive                                    string
@@ -29,17 +30,16 @@ func NewQueries(d *Dialect) *Queries {
 	hold := "SELECT " + holds.list("h") + " FROM {hold} h WHERE "
 	account := "SELECT " + accounts.list("a") + " FROM {account} a WHERE "
 	entry := "SELECT " + entries.list("e") + " FROM {entry} e WHERE e.account_id = $1 AND "
-	// The accounts of a step: by name, by id, and those of holds by key.
-	// Each by an index of its own: no plan may read all accounts of the ledger.
-	these := "(a.ledger_id = $1 AND a.name @in($2) OR a.id @in($3) OR " +
-		"a.id @any[SELECT e.value FROM {hold} h, @elements(h.owners) WHERE h.ledger_id = $1 AND h.key @in($4)])"
+	// The accounts of a step, by name and by id, each by an index of its own: no plan may read all accounts of the ledger.
+	const these = "(a.ledger_id = $1 AND a.name @in($2) OR a.id @in($3))"
 	among := "m.account_id @any[SELECT a.id FROM {account} a WHERE " + these + "]"
-	if !d.Shared { // the holds are there first, and then the accounts: both are cheap to name one by one
-		these, among = "(a.ledger_id = $1 AND a.name @in($2) OR a.id @in($3))", "m.account_id @in($1)"
+	if !d.Shared { // they are known by then
+		among = "m.account_id @in($1)"
 	}
 	q := &Queries{
 		d:      d,
 		known:  new(sync.Map),
+		hints:  new(hints),
 		ledger: "SELECT " + ledgers.list("l") + " FROM {ledger} l WHERE l.name = $1",
 		// Whatever the accounts are found by, they are locked in the order of their names.
 		accounts:     account + these + " ORDER BY a.name @lock",
@@ -140,4 +140,28 @@ func (q *Queries) Texts() []string {
 		list = append(list, *s)
 	}
 	return list
+}
+
+// hints says which accounts a hold was on when it was last seen. They never change, but a hold may be pruned and its key used
+// for another, or never have been committed; so what a hint leaves out is found out later, at the price of another try.
+type hints struct {
+	mu     sync.Mutex
+	owners map[nameOf][]int64
+}
+
+const maxHints = 16384 // it begins anew when it is full
+
+func (h *hints) add(n nameOf, owners []int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.owners == nil || len(h.owners) >= maxHints {
+		h.owners = map[nameOf][]int64{}
+	}
+	h.owners[n] = owners
+}
+
+func (h *hints) of(n nameOf) []int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.owners[n]
 }

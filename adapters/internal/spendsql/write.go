@@ -230,6 +230,9 @@ func (w *writer) holds(c *spendlimit.Changes) error {
 			w.insert(owners, ownerFields(r, a))
 		}
 		w.saved.holds = append(w.saved.holds, r)
+		if w.q.d.Shared {
+			w.q.hints.add(nameOf{r.ledger, h.Key}, r.ownerIDs)
+		}
 	}
 	for _, h := range c.Holds {
 		stored := holdOf(h)

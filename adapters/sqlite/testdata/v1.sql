@@ -153,7 +153,7 @@ CREATE TABLE stint_spend_entry (
 INSERT INTO stint_migration VALUES (1, '0001_spend.sql', '5e0b994f7f8e0bf68bc2f7d35dcc5d40f34bcdc1b3ef259aa5e1e60b2676e718');
 INSERT INTO stint_spend_ledger VALUES (1, 'default', 'USD', 9);
 INSERT INTO stint_spend_account VALUES (1, 1, 'acme', 8, 1777636800000000, 0);
-INSERT INTO stint_spend_limit VALUES (1, 1, 'day', 1, 1, 0, 1, 'UTC', 10000000000, 0, 0, 0, 0, '[{"Percent":50,"Of":0}]', 0, NULL, 1, '91eec842674c525826bbb7064a0c0673b8bdb79e08d9acc98573f7ab9ce270d9', '', 1777636800000000, -62135596800000000, 4000000000, 0);
+INSERT INTO stint_spend_limit VALUES (1, 1, 'day', 1, 1, 0, 1, 'UTC', 10000000000, 0, 0, 0, 0, '[{"Percent":50,"Of":0}]', 0, NULL, 1, '91eec842674c525826bbb7064a0c0673b8bdb79e08d9acc98573f7ab9ce270d9', '', 1777636800000000, -62135596800000000, 0, 0);
 INSERT INTO stint_spend_period VALUES (1, 1, 1777593600000000, 1777680000000000, '2026-05-01', 0, 10000000000, 0, 0, 1750000000, 4000000000, 0, 0, 0, 0, 0, 0, '[{"Percent":50,"Of":0}]', 0, 0, 0);
 INSERT INTO stint_spend_hold VALUES (1, 1, 'open', NULL, '[1]', '[1]', 2000000000, 0, 0, 0, '', 0, 3600000000, '[{"Key":"run","Value":"7"}]', '', 1, 2000000000, 0, 0, 2000000000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1777640400000000, 1777636800000000, 0, 2, '', '', '', '', 1777636800000000, 2000000000, '[1]', '', '');
 INSERT INTO stint_spend_hold VALUES (2, 1, 'dispatched', NULL, '[1]', '[1]', 3000000000, 0, 0, 0, '', 0, 3600000000, '[{"Key":"run","Value":"7"}]', '', 2, 3000000000, 0, 0, 2000000000, 1000000000, 0, 1000000000, 0, 0, 0, 0, 0, 0, 0, 1, 1777640400000000, 1777636800000000, 0, 3, '', '', '', '', 1777636800000000, 2000000000, '[1]', '', '');
