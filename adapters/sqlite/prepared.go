@@ -71,14 +71,14 @@ func (s *statements) prepare(ctx context.Context, db *sql.DB) {
 
 // add prepares a statement.
 func (s *statements) add(ctx context.Context, db *sql.DB, text string) error {
-	st, err := db.PrepareContext(ctx, text) //nolint:sqlclosecheck // close does
+	st, err := db.PrepareContext(ctx, text)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return st.Close()
+		return st.Close() //nolint:sqlclosecheck // else close does
 	}
 	if s.known == nil {
 		s.known = map[string]*sql.Stmt{}

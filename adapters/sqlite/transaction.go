@@ -197,14 +197,14 @@ func (c *conn) prepared(text string) *sql.Stmt {
 }
 
 func (c *conn) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	if st := c.prepared(text); st != nil {
+	if st := c.prepared(text); st != nil { //nolint:sqlclosecheck // the transaction does
 		return st.ExecContext(ctx, args...)
 	}
 	return c.tx.ExecContext(ctx, text, args...)
 }
 
 func (c *conn) query(text string, args ...any) (*sql.Rows, error) {
-	if st := c.prepared(text); st != nil {
+	if st := c.prepared(text); st != nil { //nolint:sqlclosecheck // the transaction does
 		return st.QueryContext(c.ctx, args...)
 	}
 	return c.tx.QueryContext(c.ctx, text, args...)

@@ -51,8 +51,9 @@ func appendIDs(text []byte, ids []int64) []byte {
 
 // parseIDs reads what appendIDs has made.
 func parseIDs(text string) ([]int64, error) {
-	inner, ok := strings.CutPrefix(text, "[")
-	if inner, ok = strings.CutSuffix(inner, "]"); !ok || len(text) < 2 {
+	inner, begins := strings.CutPrefix(text, "[")
+	inner, ends := strings.CutSuffix(inner, "]")
+	if !begins || !ends {
 		return nil, fmt.Errorf("%q where a list of ids should be", text)
 	}
 	if inner == "" {
