@@ -168,6 +168,27 @@ type PeriodRow struct {
 	mark                             uint64
 }
 
+// Plain returns a copy of l that leads to no other row and was in no Work: what a store may keep from one step to the next.
+func (l *LimitRow) Plain() LimitRow {
+	p := *l
+	p.Account, p.Periods, p.mark = nil, nil, 0
+	return p
+}
+
+// Plain is like [LimitRow.Plain].
+func (p *PeriodRow) Plain() PeriodRow {
+	q := *p
+	q.Limit, q.mark = nil, 0
+	return q
+}
+
+// Plain is like [LimitRow.Plain]; More and Assumes, which lead to other rows, are left out.
+func (h *HoldRow) Plain() HoldRow {
+	p := *h
+	p.Parent, p.Accounts, p.Part.Lines, p.More, p.Assumes, p.Ext, p.mark = nil, nil, nil, nil, nil, nil, 0
+	return p
+}
+
 // Part is the share of an anchor's room that counts against one set of periods.
 type Part struct {
 	At    int64 // when it was granted

@@ -55,12 +55,13 @@ func (d *DB) retain(c *conn, err error) {
 	if c.cache == nil {
 		return
 	}
-	d.known.changes += c.changed
-	if err == nil && c.done != nil {
-		err = c.done()
-	}
 	if err != nil {
 		d.known.cache.Drop()
 		d.known.conn = nil
+		return
+	}
+	d.known.changes += c.changed
+	if c.done != nil {
+		c.done()
 	}
 }

@@ -44,7 +44,7 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 		if err != nil {
 			return err
 		}
-		c.done = func() error { return s.Remember(c.cache) }
+		c.done = func() { s.Remember(c.cache) }
 		return c.Run(ctx, list...)
 	})
 }

@@ -87,7 +87,7 @@ type conn struct {
 	}
 	cache   *spendsql.Cache // what may be left unread; nil where nothing is known
 	changed int64           // rows, so far
-	done    func() error    // what is to be done once the transaction is committed
+	done    func()          // what is to be done once the transaction is committed
 	// ctx has the caller's values, and does not end: a statement that is interrupted ends its transaction, and the next one
 	// would be in none. What ends is looked at between statements and rows, which are short.
 	ctx  context.Context

@@ -1,5 +1,7 @@
 package spendsql
 
+import "slices"
+
 // Cache keeps records from one step to the next, for a database that has one writer at a time and can tell whether another one
 // has written: then its user calls [Cache.Drop]. It keeps accounts with limits and live holds, as they are stored. The nil
 // Cache keeps nothing. Not safe for concurrent use.
@@ -105,10 +107,10 @@ type saved struct {
 }
 
 // Remember keeps what the step has read and written. Call it once that is committed.
-func (s *Step) Remember(c *Cache) error {
+func (s *Step) Remember(c *Cache) {
 	if c == nil || s.saved.pruned || len(c.accounts) > maxAccounts || len(c.holds) > maxHolds {
 		c.Drop()
-		return nil
+		return
 	}
 	for id, a := range s.state {
 		if a.first >= s.Now {
@@ -126,24 +128,22 @@ func (s *Step) Remember(c *Cache) error {
 		}
 	}
 	for _, r := range s.saved.limits {
-		if err := c.replaceLimit(r); err != nil {
-			return err
+		if a := c.account(r.account); a != nil {
+			replace(a.limits, r, func(m *limitRec) bool { return m.id == r.id })
 		}
 	}
 	for _, r := range s.saved.periods {
-		if err := c.replacePeriod(r, s.records.limits[r.limit]); err != nil {
-			return err
+		if m := s.records.limits[r.limit]; m != nil {
+			if a := c.account(m.account); a != nil {
+				replace(a.newest, r, func(p *periodRec) bool { return p != nil && p.id == r.id })
+			}
 		}
 	}
 	for _, h := range s.saved.holds {
-		kept := new(holdRec)
-		if err := keep(kept, h); err != nil {
-			return err
-		}
-		c.keepHold(kept)
-		for _, id := range kept.ownerIDs {
-			if a := c.account(id); a != nil && kept.row.State.Live() {
-				a.first = min(a.first, kept.row.ExpiresUS)
+		c.keepHold(h)
+		for _, id := range h.ownerIDs {
+			if a := c.account(id); a != nil && h.row.State.Live() {
+				a.first = min(a.first, h.row.ExpiresUS)
 			}
 		}
 	}
@@ -152,74 +152,10 @@ func (s *Step) Remember(c *Cache) error {
 			c.dropAccount(a.account)
 		}
 	}
-	return nil
 }
 
-func (c *Cache) replaceLimit(r *limitRec) error {
-	a := c.account(r.account)
-	if a == nil {
-		return nil
-	}
-	for i, m := range a.limits {
-		if m.id == r.id {
-			a.limits[i] = new(limitRec)
-			return keep(a.limits[i], r)
-		}
-	}
-	return nil
-}
-
-func (c *Cache) replacePeriod(r *periodRec, of *limitRec) error {
-	if of == nil {
-		return nil
-	}
-	a := c.account(of.account)
-	if a == nil {
-		return nil
-	}
-	for i, p := range a.newest {
-		if p != nil && p.id == r.id {
-			a.newest[i] = new(periodRec)
-			return keep(a.newest[i], r)
-		}
-	}
-	return nil
-}
-
-// record is what can be taken apart into columns.
-type record interface {
-	fields() []any
-	unpack() error
-}
-
-// keep makes to what is read back after from was written. A row that was a step's has marks and links of that step: only its
-// columns are taken.
-func keep(to, from record) error {
-	columns := from.fields()
-	for i, field := range to.fields() {
-		assign(field, columns[i])
-	}
-	return to.unpack()
-}
-
-// assign copies what a field points at.
-func assign(to, from any) {
-	switch to := to.(type) {
-	case *int64:
-		*to = *from.(*int64)
-	case *string:
-		*to = *from.(*string)
-	case *bool:
-		*to = *from.(*bool)
-	case *uint8:
-		*to = *from.(*uint8)
-	case *int:
-		*to = *from.(*int)
-	case **int64:
-		*to = nil
-		if n := *from.(**int64); n != nil {
-			v := *n
-			*to = &v
-		}
+func replace[T any](list []T, with T, where func(T) bool) {
+	if i := slices.IndexFunc(list, where); i >= 0 {
+		list[i] = with
 	}
 }

@@ -866,7 +866,7 @@ func (s *Step) hold(id int64) *spendlimit.HoldRow {
 	for _, a := range rec.accountIDs {
 		row.Accounts = append(row.Accounts, s.account(a))
 	}
-	row.Part.Lines = s.lines(rec.periodsIDs)
+	row.Part.Lines = s.lines(rec.periodIDs)
 	for _, p := range rec.later {
 		row.More = append(row.More, spendlimit.Part{At: p.At, Left: spendlimit.Amount(p.Left), Lines: s.lines(p.Periods)})
 	}

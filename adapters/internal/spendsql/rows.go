@@ -167,7 +167,7 @@ func (r *limitRec) fields() []any {
 }
 
 func (r *limitRec) pack(row *spendlimit.LimitRow) error {
-	r.row = *row
+	r.row = row.Plain()
 	r.until = nil
 	if at := row.Limit.Raise.Until; !at.IsZero() {
 		us := at.UnixMicro()
@@ -200,22 +200,22 @@ func (r *periodRec) fields() []any {
 }
 
 func (r *periodRec) pack(row *spendlimit.PeriodRow) error {
-	r.row = *row
+	r.row = row.Plain()
 	return encodeList(&r.fired, row.Fired)
 }
 
 func (r *periodRec) unpack() error { return decode(r.fired, &r.row.Fired) }
 
 type holdRec struct {
-	id, ledger                       int64
-	parent                           *int64
-	owners, accounts                 string // ids: those of the hold and its ancestors; its own, by name
-	labels, receipt                  string
-	periods, more, assumes           string // of its first part, of later ones; by what the texts of part and assumption say
-	ownerIDs, accountIDs, periodsIDs []int64
-	later                            []part
-	assumptions                      []assumption
-	row                              spendlimit.HoldRow
+	id, ledger                      int64
+	parent                          *int64
+	owners, accounts                string // ids: those of the hold and its ancestors; its own, by name
+	labels, receipt                 string
+	periods, more, assumes          string  // of its first part, of later ones; by what the texts of part and assumption say
+	ownerIDs, accountIDs, periodIDs []int64 // what the texts say
+	later                           []part
+	assumptions                     []assumption
+	row                             spendlimit.HoldRow
 }
 
 func (r *holdRec) fields() []any {
@@ -253,7 +253,7 @@ func (r *holdRec) unpack() (err error) {
 			return err
 		}
 	}
-	if r.periodsIDs, err = parseIDs(r.periods); err != nil {
+	if r.periodIDs, err = parseIDs(r.periods); err != nil {
 		return err
 	}
 	var of receipt
@@ -272,7 +272,7 @@ func (r *holdRec) unpack() (err error) {
 
 // points lists the periods that the parts of the hold count against.
 func (r *holdRec) points() []int64 {
-	ids := slices.Clone(r.periodsIDs)
+	ids := slices.Clone(r.periodIDs)
 	for _, p := range r.later {
 		ids = append(ids, p.Periods...)
 	}

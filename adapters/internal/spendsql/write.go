@@ -258,25 +258,25 @@ func ownerFields(r *holdRec, account int64) []any {
 
 // pack brings the columns of a record in line with a row.
 func (w *writer) pack(r *holdRec, h *spendlimit.HoldRow) error {
-	r.row = *h
+	r.row = h.Plain()
 	if r.receipt = ""; !h.State.Live() {
 		if err := encode(&r.receipt, receiptOf(&h.Receipt)); err != nil {
 			return err
 		}
 	}
-	r.periods = string(appendIDs(nil, w.periodIDs(h.Part.Lines)))
-	var later []part
+	r.periodIDs = w.periodIDs(h.Part.Lines)
+	r.periods = string(appendIDs(nil, r.periodIDs))
+	r.later, r.assumptions = nil, nil
 	for _, p := range h.More {
-		later = append(later, part{p.At, int64(p.Left), w.periodIDs(p.Lines)})
+		r.later = append(r.later, part{p.At, int64(p.Left), w.periodIDs(p.Lines)})
 	}
-	if err := encodeList(&r.more, later); err != nil {
+	if err := encodeList(&r.more, r.later); err != nil {
 		return err
 	}
-	var list []assumption
 	for _, a := range h.Assumes {
-		list = append(list, assumption{holdOf(a.Anchor).id, a.Part, int64(a.Amount)})
+		r.assumptions = append(r.assumptions, assumption{holdOf(a.Anchor).id, a.Part, int64(a.Amount)})
 	}
-	return encodeList(&r.assumes, list)
+	return encodeList(&r.assumes, r.assumptions)
 }
 
 func (w *writer) periodIDs(lines []*spendlimit.PeriodRow) []int64 {
