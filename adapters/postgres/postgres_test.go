@@ -20,8 +20,6 @@ import (
 	"github.com/stint-go/stint/spendlimit/spendlimittest"
 )
 
-var long = flag.Bool("long", false, "let processes fight and be killed for as long as a release deserves")
-
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if os.Getenv(childJob) == "" {

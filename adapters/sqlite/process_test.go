@@ -101,7 +101,7 @@ func spend(ctx context.Context, led *spendlimit.Ledger, key string) error {
 // A process that is killed at any moment has stored all that it was told, and nothing by halves; whoever calls again with
 // the same key ends up with one.
 func TestC6_Killed(t *testing.T) {
-	kills := 50
+	kills := 100
 	if raceDetector {
 		kills = 5
 	}
