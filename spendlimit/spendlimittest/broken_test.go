@@ -328,6 +328,12 @@ func flawedStores() []flawed {
 			return b.Again().Step(ctx, n, f)
 		}}},
 		{"ledgers share rows", "C7_TwoLedgers", lost(func(n *spendlimit.Need) { n.Ledger = "all" })},
+		{"zero taken for nothing", "C7_AroundZero", &broken{answer: func(s *strictStep, err error) error {
+			if slices.ContainsFunc(s.work.Changes().NewPeriods, func(p *spendlimit.PeriodRow) bool { return p.Start == 0 || p.End == 0 }) {
+				return errBoom
+			}
+			return err
+		}}},
 		{"last commits lost", "C7_ComesBack", &broken{again: func(b *broken) *broken {
 			for _, l := range b.data.ledgers {
 				for key := range l.holds {

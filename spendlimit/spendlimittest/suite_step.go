@@ -26,6 +26,7 @@ func stepCases() []testCase {
 		{"C6_T76_Closed", closedStore},
 		{"C7_TwoLedgers", twoLedgers},
 		{"C7_ComesBack", comesBack},
+		{"C7_AroundZero", aroundZero},
 		{"R72_PagesOfHolds", pagesOfHolds},
 		{"R72_PagesOfEntries", pagesOfEntries},
 		{"R74_PageOfDue", pageOfDue},
@@ -347,6 +348,20 @@ func comesBack(e *env) {
 	_, rows := e.reference(sc)
 	equal(e, "rows", e.dump(), rows)
 	e.clean(run.led)
+}
+
+// aroundZero: no number is out of the question for an instant, least of all the one that a clock for tests may begin with.
+func aroundZero(e *env) {
+	led := e.ledger()
+	for i, account := range []string{"a", "b"} {
+		e.clock.set(time.UnixMicro(int64(i - 1))) // the last microsecond of a day, the first of the next
+		e.limits(led, day(account, 10))
+		e.reserve(led, ask("of "+account, 4, account))
+		b := e.balance(led, account, "day")
+		equal(e, "held", b.Held, 4)
+		equal(e, "period", b.Period, []string{"1969-12-31", "1970-01-01"}[i])
+	}
+	e.clean(led)
 }
 
 func pagesOfHolds(e *env) {

@@ -52,8 +52,8 @@ CREATE TABLE {schema}.spend_limit (
 CREATE TABLE {schema}.spend_period (
 	id bigint PRIMARY KEY,
 	limit_id bigint NOT NULL REFERENCES {schema}.spend_limit,
-	start_us bigint NOT NULL,
-	end_us bigint NOT NULL CHECK (end_us > start_us),
+	start_us bigint NOT NULL DEFAULT 0,
+	end_us bigint NOT NULL DEFAULT 0 CHECK (end_us > start_us),
 	label text NOT NULL DEFAULT '',
 	mode bigint NOT NULL DEFAULT 0,
 	in_force bigint NOT NULL DEFAULT 0,

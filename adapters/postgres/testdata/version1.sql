@@ -54,8 +54,8 @@ CREATE TABLE stint.spend_limit (
 CREATE TABLE stint.spend_period (
 	id bigint PRIMARY KEY,
 	limit_id bigint NOT NULL REFERENCES stint.spend_limit,
-	start_us bigint NOT NULL,
-	end_us bigint NOT NULL CHECK (end_us > start_us),
+	start_us bigint NOT NULL DEFAULT 0,
+	end_us bigint NOT NULL DEFAULT 0 CHECK (end_us > start_us),
 	label text NOT NULL DEFAULT '',
 	mode bigint NOT NULL DEFAULT 0,
 	in_force bigint NOT NULL DEFAULT 0,
@@ -166,7 +166,7 @@ CREATE TABLE stint.spend_entry (
 	PRIMARY KEY (account_id, seq)
 );
 
-INSERT INTO stint.migration SELECT * FROM json_populate_record(NULL::stint.migration, '{"version":1,"name":"0001_spend.sql","checksum":"a3b98720e37cf8f266680c441965750af3ace391a9870708bb9ceb8ca15f1132"}');
+INSERT INTO stint.migration SELECT * FROM json_populate_record(NULL::stint.migration, '{"version":1,"name":"0001_spend.sql","checksum":"943be0408139deb4c3d8562ee00a6a90308dba4a85b93b52fbacea30bfd77d2a"}');
 INSERT INTO stint.spend_ledger SELECT * FROM json_populate_record(NULL::stint.spend_ledger, '{"id":1,"name":"default","unit":"requests","scale":0}');
 INSERT INTO stint.spend_account SELECT * FROM json_populate_record(NULL::stint.spend_account, '{"id":2,"ledger_id":1,"name":"a","seq":6,"last_us":1795998844738423,"pruned":0}');
 INSERT INTO stint.spend_account SELECT * FROM json_populate_record(NULL::stint.spend_account, '{"id":5,"ledger_id":1,"name":"b","seq":6,"last_us":1795998844736787,"pruned":0}');

@@ -49,8 +49,8 @@ CREATE TABLE stint_spend_limit (
 CREATE TABLE stint_spend_period (
 	id INTEGER PRIMARY KEY,
 	limit_id INTEGER NOT NULL REFERENCES stint_spend_limit,
-	start_us INTEGER NOT NULL,
-	end_us INTEGER NOT NULL CHECK (end_us > start_us),
+	start_us INTEGER NOT NULL DEFAULT 0,
+	end_us INTEGER NOT NULL DEFAULT 0 CHECK (end_us > start_us),
 	label TEXT NOT NULL DEFAULT '',
 	mode INTEGER NOT NULL DEFAULT 0,
 	in_force INTEGER NOT NULL DEFAULT 0,

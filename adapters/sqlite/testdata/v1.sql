@@ -47,8 +47,8 @@ CREATE TABLE stint_spend_limit (
 CREATE TABLE stint_spend_period (
 	id INTEGER PRIMARY KEY,
 	limit_id INTEGER NOT NULL REFERENCES stint_spend_limit,
-	start_us INTEGER NOT NULL,
-	end_us INTEGER NOT NULL CHECK (end_us > start_us),
+	start_us INTEGER NOT NULL DEFAULT 0,
+	end_us INTEGER NOT NULL DEFAULT 0 CHECK (end_us > start_us),
 	label TEXT NOT NULL DEFAULT '',
 	mode INTEGER NOT NULL DEFAULT 0,
 	in_force INTEGER NOT NULL DEFAULT 0,
@@ -150,7 +150,7 @@ CREATE TABLE stint_spend_entry (
 	postings TEXT NOT NULL, -- what it changed: [id of a period, counts_us, spent, held, overrun] each; see stint_spend_posting
 	PRIMARY KEY (account_id, seq)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO stint_migration VALUES (1, '0001_spend.sql', '5e0b994f7f8e0bf68bc2f7d35dcc5d40f34bcdc1b3ef259aa5e1e60b2676e718');
+INSERT INTO stint_migration VALUES (1, '0001_spend.sql', 'a09f8347a02cf019ce0e10ab77dd0e65943277e24cb135b62a6f6c854597ce97');
 INSERT INTO stint_spend_ledger VALUES (1, 'default', 'USD', 9);
 INSERT INTO stint_spend_account VALUES (1, 1, 'acme', 8, 1777636800000000, 0);
 INSERT INTO stint_spend_limit VALUES (1, 1, 'day', 1, 1, 0, 1, 'UTC', 10000000000, 0, 0, 0, 0, '[{"Percent":50,"Of":0}]', 0, NULL, 1, '91eec842674c525826bbb7064a0c0673b8bdb79e08d9acc98573f7ab9ce270d9', '', 1777636800000000, -62135596800000000, 0, 0);
