@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/adapters/internal/spendsql/spendsqltest"
 	"github.com/stint-go/stint/internal/testdb"
 	"github.com/stint-go/stint/spendlimit"
 )
@@ -710,6 +711,37 @@ func TestT49_TwoTenants(t *testing.T) {
 		}
 	}
 	t.Logf("%d and %d pairs in a second", settled[0].Load()/2, settled[1].Load()/2)
+}
+
+// Holds that are due lead from account to account, while the step also has an account to make. It is alone, so it never gives up.
+func TestC2_DueHoldsLeadFarAway(t *testing.T) {
+	t.Parallel()
+	const far = 7
+	r := newRoom(t, loose)
+	clock := spendsqltest.NewClock(time.Now())
+	o := &Options{Clock: clock.Now}
+	led := newLedger(t, r.pool, o)
+	chain := func(prefix string, i int) string { return fmt.Sprint(prefix, " ", i) }
+	for _, prefix := range []string{"one", "two", "three"} {
+		setLimit(t, led, chain(prefix, 0), 10)
+		for i := range far {
+			setLimit(t, led, chain(prefix, i+1), 10)
+			reserve(t, led, chain(prefix, i), 1, chain(prefix, i), chain(prefix, i+1))
+		}
+	}
+	clock.Advance(2 * time.Hour)
+	led = ledgerOn(t, newDB(t, r.pool, o).Spend(), spendlimit.Config{Defaults: oneLimit})
+	reserve(t, led, "with a new account", 1, chain("one", 0), "new")
+	if _, err := led.Release(t.Context(), chain("two", 0)); err != nil {
+		t.Error(err)
+	}
+	tx := begin(t, r.DB, pgx.TxOptions{})
+	led = ledgerOn(t, newDB(t, r.pool, o).WithTx(tx).Spend(), spendlimit.Config{Defaults: oneLimit})
+	reserve(t, led, "in a transaction", 1, chain("three", 0), "newer")
+	commit(t, tx)
+	for _, prefix := range []string{"one", "two", "three"} {
+		wants(t, newLedger(t, r.pool, o), chain(prefix, far), 0)
+	}
 }
 
 func stmt(sql string) spendsql.Stmt { return spendsql.Stmt{SQL: sql} }

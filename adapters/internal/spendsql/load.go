@@ -159,11 +159,7 @@ var liveStates = func() (list []int64) {
 func (s *Step) find(ids []int64) ([]int64, error) {
 	ids = slices.Clone(ids)
 	each := func(r Row) error {
-		var text string
-		if err := r.Scan(&text); err != nil {
-			return err
-		}
-		list, err := parseIDs(text)
+		list, err := readOwners(r)
 		ids = append(ids, list...)
 		return err
 	}
@@ -177,6 +173,14 @@ func (s *Step) find(ids []int64) ([]int64, error) {
 	err := s.run(list...)
 	slices.Sort(ids)
 	return slices.Compact(ids), err
+}
+
+func readOwners(r Row) ([]int64, error) {
+	var text string
+	if err := r.Scan(&text); err != nil {
+		return nil, err
+	}
+	return parseIDs(text)
 }
 
 // lock locks the accounts: those that the need names, those of the holds that it names, and those with ids. What it names
@@ -389,15 +393,48 @@ func (s *Step) Load(clock int64) error {
 		return err
 	}
 	if len(s.grown) > 0 {
-		return ErrGrew
+		return s.follow()
 	}
 	s.link()
 	return nil
 }
 
-// Grown lists the accounts of the step and those that it turned out to need.
+// follow is ErrGrew, once it has looked for the accounts to which holds lead that are due on the missing accounts, and on those, and
+// so on: the step begins again once, not once for each account on the way.
+func (s *Step) follow() error {
+	looked := map[int64]bool{}
+	for {
+		var ids []int64
+		for id := range s.grown {
+			if !looked[id] {
+				ids, looked[id] = append(ids, id), true
+			}
+		}
+		if len(ids) == 0 {
+			return ErrGrew
+		}
+		err := s.run(s.stmt(s.q.ownersDue, func(r Row) error {
+			list, err := readOwners(r)
+			for _, owner := range list {
+				if !s.locked[owner] {
+					s.grown[owner] = true
+				}
+			}
+			return err
+		}, ids, s.Now))
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Grown lists the accounts of the step and those that it turned out to need. Those that it has made are taken back with it, so
+// that they have to be made again.
 func (s *Step) Grown() Grown {
-	return Grown{slices.Concat(slices.Collect(maps.Keys(s.locked)), slices.Collect(maps.Keys(s.grown))), s.unmade}
+	return Grown{
+		ids:   slices.Concat(slices.Collect(maps.Keys(s.locked)), slices.Collect(maps.Keys(s.grown))),
+		names: slices.Concat(s.unmade, slices.Collect(maps.Keys(s.created))),
+	}
 }
 
 // readNamed reads what can be named now that the accounts and the time are known: periods around the instants of the step, where

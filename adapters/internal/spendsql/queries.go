@@ -16,7 +16,7 @@ type Queries struct {
 	hints *hints
 
 	ledger, accounts, accountsSeen, accountsByID, dropAccounts string
-	ownersBelow, ownersLive                                    string
+	ownersBelow, ownersLive, ownersDue                         string
 	due, dueOn, expiring, members, on, below, prunable         string
 	holdsByKey, holdsByID                                      string
 	state, limitsByID, around, periodsByID, periodsOf          string
@@ -57,6 +57,7 @@ func NewQueries(d *Dialect) *Queries {
 		ownersBelow: below + "SELECT h.owners FROM {hold} h WHERE h.id @any[SELECT id FROM tree] AND h.state @in($3)",
 		ownersLive: "SELECT h.owners FROM {account} a JOIN {owner} o ON o.account_id = a.id AND o.live JOIN {hold} h ON h.id = o.hold_id " +
 			"WHERE a.ledger_id = $1 AND a.name @in($2)",
+		ownersDue: "SELECT h.owners FROM {owner} o JOIN {hold} h ON h.id = o.hold_id WHERE o.account_id @in($1) AND o.live AND o.expires_us < $2",
 
 		// A number as the limit, because SQLite prepares a statement anew whenever a parameter there is bound.
 		due:      live + "AND o.expires_us < $2 ORDER BY o.expires_us, h.key LIMIT " + strconv.Itoa(spendlimit.MaxDue+1),
@@ -126,7 +127,7 @@ const (
 
 func (q *Queries) all() []*string {
 	return []*string{
-		&q.ledger, &q.accounts, &q.accountsSeen, &q.accountsByID, &q.dropAccounts, &q.ownersBelow, &q.ownersLive, &q.due, &q.dueOn, &q.expiring,
+		&q.ledger, &q.accounts, &q.accountsSeen, &q.accountsByID, &q.dropAccounts, &q.ownersBelow, &q.ownersLive, &q.ownersDue, &q.due, &q.dueOn, &q.expiring,
 		&q.members, &q.on, &q.below, &q.prunable, &q.holdsByKey, &q.holdsByID, &q.state, &q.limitsByID, &q.around, &q.periodsByID, &q.periodsOf,
 		&q.usages, &q.usagesOf, &q.journal, &q.oldest, &q.dropEntries, &q.dropOwners, &q.dropUsages, &q.dropHolds,
 		&q.listHolds, &q.listHoldsOn, &q.listDue, &q.listEntries,
