@@ -441,6 +441,45 @@ func TestT31_SecondLimitFailsInBatch(t *testing.T) {
 	f.wantBalance("acme", "1", "S 0, H 0, A "+dollars(spendlimit.MaxAmount))
 }
 
+// What overflows while a limit begins to carry holds does not refuse the next command of the batch.
+func TestT31_CarryHoldsFailsInBatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		l := daily("0")
+		l.Amount, l.Mode = spendlimit.MaxAmount, spendlimit.Soft
+		state := f.limit(l)
+		for i, at := range []time.Time{d2.Add(-time.Minute), d2} {
+			f.clock.Set(at)
+			f.mustReserve(spendlimit.Request{Key: keyN("k", i), Accounts: names("acme"), Amount: spendlimit.MaxAmount - 1, TTL: time.Hour})
+		}
+		f.limit(spendlimit.Limit{Account: "other", Name: "all", Kind: spendlimit.AllTime, Amount: 10})
+		g := &gated{Store: f.store.Store, gate: make(chan struct{})}
+		f.store.Store = g
+		charge := func(id string) {
+			if _, err := f.Charge(f.ctx, spendlimit.Expense{ID: id, Accounts: names("other"), Cost: spendlimit.Total(1)}); err != nil {
+				t.Error(err)
+			}
+		}
+		var calls sync.WaitGroup
+		calls.Go(func() { charge("first") })
+		synctest.Wait() // it is in the store; what comes now is one batch
+		calls.Go(func() {
+			l.CarryHolds = true
+			_, err := f.SetLimit(f.ctx, l, state.Fingerprint)
+			f.wantErr(err, spendlimit.ErrOverflow)
+		})
+		synctest.Wait()
+		calls.Go(func() { charge("second") })
+		synctest.Wait()
+		close(g.gate)
+		calls.Wait()
+		if n := g.steps.Load(); n != 2 {
+			t.Errorf("%d steps, want 2", n)
+		}
+	})
+}
+
 func TestT31_StoreFailsHalfway(t *testing.T) {
 	t.Parallel()
 	for _, how := range []fault{faultBefore, faultInside} {

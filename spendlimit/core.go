@@ -64,6 +64,7 @@ func (s *step) run(c command) error {
 	}
 	if err != nil || !keep {
 		s.w.revert(&at)
+		s.forgetDeltas()
 		s.events, s.freed = nil, s.freed[:0]
 	}
 	return err
