@@ -307,11 +307,16 @@ func (d *DB) again(ctx context.Context, n int, err error) bool {
 	if n+1 >= maxTries || errors.Is(err, spendlimit.ErrUncertain) {
 		return false
 	}
-	switch code(err) {
-	case "40001", "40P01": // serialization, deadlock
-	case "23505": // two processes made the same row
+	code := code(err)
+	switch {
+	case code == "40001", code == "40P01": // serialization, deadlock
+	case code == "23505": // two processes made the same row
 		d.ids.forget()
-	case "0A000": // the tables were changed under a prepared statement, which pgx makes anew
+	case errors.Is(err, spendsql.ErrGone): // somebody pruned it, or the rows are damaged
+		if n > 1 {
+			return false
+		}
+	case code == "0A000": // the tables were changed under a prepared statement, which pgx makes anew
 		if n > 0 {
 			return false
 		}

@@ -15,6 +15,10 @@ import (
 // ErrGrew says that a step needs accounts that it has not locked: it has to begin again with those of [Step.Grown].
 var ErrGrew = errors.New("the step needs more accounts than it has locked")
 
+// ErrGone says that a hold is not stored to which a list or another hold points. An ended hold may be pruned by a step on any one
+// of its accounts, between two statements of a step on another: then the next try finds it in no list.
+var ErrGone = errors.New("a hold is pointed at but not stored")
+
 // Grown is accounts that a step has to lock beside those that its need tells of.
 type Grown struct {
 	ids   []int64
@@ -660,7 +664,7 @@ func (s *Step) readHolds() error {
 			return err
 		}
 		if len(s.records.holds) == before {
-			return dangling("hold", ids)
+			return fmt.Errorf("%w: %d", ErrGone, ids[0])
 		}
 	}
 	for _, key := range s.need.Holds {
