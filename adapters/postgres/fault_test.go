@@ -544,6 +544,7 @@ func TestT76_DamagedRowsAndMissingTables(t *testing.T) {
 	for _, damage := range []string{
 		"UPDATE stint.spend_hold SET periods = '[999999999]'",
 		"UPDATE stint.spend_hold SET periods = ''",
+		"UPDATE stint.spend_hold SET periods = substr(periods, 2)",
 		"UPDATE stint.spend_hold SET more_parts = '[{\"at\":1,\"left\":1,\"periods\":[999999999]}]'",
 		"ALTER TABLE stint.spend_period DROP CONSTRAINT spend_period_limit_id_fkey; UPDATE stint.spend_period SET limit_id = 999999999",
 		"UPDATE stint.spend_hold SET accounts = '[999999999]'",
