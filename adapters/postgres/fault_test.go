@@ -745,6 +745,44 @@ func TestC2_DueHoldsLeadFarAway(t *testing.T) {
 	}
 }
 
+// A server that crashed may give out ids again of which nothing was committed. What a process remembers of them is then about
+// rows of others, of another ledger even.
+func TestC7_IDsGivenOutAgain(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, loose)
+	second := newDB(t, r.pool, nil)
+	other := ledgerOn(t, second.Spend(), spendlimit.Config{Name: "other"})
+	setLimit(t, other, "b", 10)
+	last := ask[int64](t, r.pool, "SELECT last_value FROM stint.spend_ids")
+	third := newDB(t, r.pool, nil)
+	tx := begin(t, third, pgx.TxOptions{})
+	setLimit(t, in(t, third, tx), "lost", 10)
+	reserve(t, in(t, third, tx), "k", 1, "lost")
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sql(t, r.pool, "SELECT setval('stint.spend_ids', $1::bigint)", last)
+	fourth := ledgerOn(t, newDB(t, r.pool, nil).Spend(), spendlimit.Config{Name: "other"})
+	setLimit(t, fourth, "a", 10)
+	for range 10 {
+		led := ledgerOn(t, third.Spend(), spendlimit.Config{})
+		_, err := led.Hold(t.Context(), "k")
+		is(t, err, spendlimit.ErrNotFound)
+		err = third.Spend().Step(t.Context(), spendlimit.Need{Ledger: "default", Accounts: []string{"a"}, Holds: []string{"k"}}, func(_ int64, w *spendlimit.Work) error {
+			if a := w.Account("a"); a.Seq != 1 || len(a.Limits) != 1 || a.Limits[0].Account != a {
+				t.Errorf("account %+v", a)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	reserve(t, ledgerOn(t, third.Spend(), spendlimit.Config{}), "k", 3, "a")
+	wants(t, r.led, "a", 3)
+	wants(t, fourth, "a", 0)
+}
+
 func stmt(sql string) spendsql.Stmt { return spendsql.Stmt{SQL: sql} }
 
 // A step locks its accounts by name, whatever order they were made in, and keeps them until it ends.

@@ -298,8 +298,11 @@ func (s *Step) readAccount(r Row) (int64, error) {
 	if err := r.Scan(a.fields()...); err != nil {
 		return 0, err
 	}
-	if s.created[a.row.Name] == a.id {
-		return a.id, nil // for the step it is not there yet
+	switch {
+	case a.ledger != s.ledger: // a hint from before a crash: see hints
+		return a.id, nil
+	case s.created[a.row.Name] == a.id: // for the step it is not there yet
+		return a.id, nil
 	}
 	delete(s.created, a.row.Name) // somebody else was faster
 	s.addAccount(a)

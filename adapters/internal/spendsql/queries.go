@@ -144,7 +144,8 @@ func (q *Queries) Texts() []string {
 }
 
 // hints says which accounts a hold was on when it was last seen. They never change, but a hold may be pruned and its key used
-// for another, or never have been committed; so what a hint leaves out is found out later, at the price of another try.
+// for another, or never have been committed, so that its ids may even be another ledger's by now, if the server has crashed. What
+// a hint leaves out is found out later, at the price of another try; what it has too many is locked in vain.
 type hints struct {
 	mu     sync.Mutex
 	owners map[nameOf][]int64
