@@ -53,6 +53,12 @@ func TestPlans_ReadWhatIsNeeded(t *testing.T) {
 				}
 			}
 		}
+		const open = "SELECT * FROM stint_spend_open_hold"
+		for _, step := range plan(t, db, open, nil) {
+			if strings.HasPrefix(step, "SCAN h") {
+				t.Errorf("%s: %s: the holds that have ended too\n%s", driver, step, open)
+			}
+		}
 	}
 }
 

@@ -87,11 +87,11 @@ SELECT
 		SELECT jsonb_agg(jsonb_build_object('account', c.account, 'limit', c."limit", 'period', c.period) ORDER BY c.account, c."limit", c.period)
 		FROM (
 			SELECT DISTINCT a.name AS account, m.name AS "limit", p.label AS period
-			FROM {schema}.spend_line n
-			JOIN {schema}.spend_period p ON p.id = n.period_id
+			FROM {schema}.spend_period p
 			JOIN {schema}.spend_limit m ON m.id = p.limit_id
 			JOIN {schema}.spend_account a ON a.id = m.account_id
-			WHERE n.hold_id = h.id
+			-- An array is expected to be short. As a join it would be expected to be so long that all periods are read instead.
+			WHERE p.id = ANY (ARRAY(SELECT n.period_id FROM {schema}.spend_line n WHERE n.hold_id = h.id))
 		) c
 	), '[]') AS periods
 FROM {schema}.spend_hold h

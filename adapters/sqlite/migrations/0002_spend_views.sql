@@ -83,11 +83,14 @@ SELECT
 	-- A JSON array of the periods that it counts in: those of its own accounts. A child without any counts in its ancestors'.
 	(SELECT json_group_array(json_object('account', account, 'limit', "limit", 'period', period)) FROM (
 		SELECT DISTINCT a.name AS account, m.name AS "limit", p.label AS period
-		FROM stint_spend_line n
+		FROM ( -- not stint_spend_line: SQLite would make the lines of all holds to find these
+			SELECT value AS period_id FROM json_each(h.periods)
+			UNION
+			SELECT n.value FROM json_each(nullif(h.more_parts, '')) part, json_each(part.value, '$.periods') n
+		) n
 		JOIN stint_spend_period p ON p.id = n.period_id
 		JOIN stint_spend_limit m ON m.id = p.limit_id
 		JOIN stint_spend_account a ON a.id = m.account_id
-		WHERE n.hold_id = h.id
 		ORDER BY a.name, m.name, p.label
 	)) AS periods
 FROM stint_spend_hold h
