@@ -99,8 +99,8 @@ func (d *DB) begin(ctx context.Context, reading bool) (*conn, error) {
 		return nil, spendlimit.ErrClosed
 	}
 	one, err := d.db.Conn(ctx)
-	if err != nil {
-		return nil, d.failed(err)
+	if err != nil { // a driver may say only that it was interrupted while it opened a connection
+		return nil, d.failed(errors.Join(err, ctx.Err()))
 	}
 	c := &conn{d: d, queries: d.queries, conn: one, reading: reading, ctx: context.WithoutCancel(ctx), stop: func() {}}
 	if err = c.begin(ctx); err == nil && !reading && d.queries != nil { // else there are no tables yet

@@ -435,6 +435,32 @@ func TestOneWriterAtATime(t *testing.T) {
 	})
 }
 
+// A driver that is interrupted while it opens a connection need not say by what: the step does.
+func TestContextEndsWhileAConnectionOpens(t *testing.T) {
+	onDrivers(t, func(t *testing.T, driver, path string) {
+		plain := must1(pool(driver, path, settings("off")...))(t)
+		defer plain.Close()
+		must(t, sqlite.Migrate(t.Context(), plain))
+		f := &failing{driver: plain.Driver(), name: "file:" + path + "?" + strings.Join(settings("off"), "&")}
+		slow := sql.OpenDB(f)
+		defer slow.Close()
+		slow.SetMaxIdleConns(-1)
+		db := must1(sqlite.New(t.Context(), slow, nil))(t)
+		defer db.Close()
+		f.open = func(ctx context.Context) error {
+			<-ctx.Done()
+			return errors.New("interrupted")
+		}
+		for _, readOnly := range []bool{false, true} {
+			ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			err := db.Spend().Step(ctx, spendlimit.Need{Ledger: "default", ReadOnly: readOnly}, func(int64, *spendlimit.Work) error { return nil })
+			stop()
+			is(t, err, spendlimit.ErrUnavailable)
+			is(t, err, context.DeadlineExceeded)
+		}
+	})
+}
+
 type counted struct {
 	spendlimit.Store
 	runs *int
@@ -452,11 +478,15 @@ type failing struct {
 	driver driver.Driver
 	name   string
 	commit func(driver.Tx) error
+	open   func(context.Context) error
 
 	writing, most atomic.Int32 // transactions that write, or wait for it: now, and at the same time
 }
 
-func (f *failing) Connect(context.Context) (driver.Conn, error) {
+func (f *failing) Connect(ctx context.Context) (driver.Conn, error) {
+	if f.open != nil {
+		return nil, f.open(ctx)
+	}
 	c, err := f.driver.Open(f.name)
 	return failingConn{c, f}, err
 }
