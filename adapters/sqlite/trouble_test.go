@@ -371,6 +371,9 @@ func TestC6_FailedCommit(t *testing.T) {
 				defer pool.Close()
 				db := must1(sqlite.New(t.Context(), pool, nil))(t)
 				defer db.Close()
+				warm := fmt.Sprint("warm", i) // so that the step that fails begins with what is known
+				must1(w.usd(db.Spend()).Reserve(t.Context(), ask(warm, 1)))(t)
+				must1(w.usd(db.Spend()).Release(t.Context(), warm))(t)
 				fail.commit = func(tx driver.Tx) error {
 					fail.commit = nil
 					switch {
@@ -488,17 +491,18 @@ func (f *failing) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, f.open(ctx)
 	}
 	c, err := f.driver.Open(f.name)
-	return failingConn{c, f}, err
+	return &failingConn{c, f}, err
 }
 
 func (f *failing) Driver() driver.Driver { return f.driver }
 
+// failingConn has its methods on a pointer, so that it is told from another: else nothing is known from one step to the next.
 type failingConn struct {
 	driver.Conn
 	f *failing
 }
 
-func (c failingConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+func (c *failingConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
 	f := c.f
 	if o.ReadOnly {
 		f = &failing{}
@@ -513,7 +517,7 @@ func (c failingConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx
 	return failingTx{tx, f}, err
 }
 
-func (c failingConn) PrepareContext(ctx context.Context, text string) (driver.Stmt, error) {
+func (c *failingConn) PrepareContext(ctx context.Context, text string) (driver.Stmt, error) {
 	return c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, text)
 }
 
