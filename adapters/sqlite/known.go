@@ -9,18 +9,21 @@ import (
 
 // known is what a step need not read, because this process has read or written it before, and nobody has written since. SQLite
 // tells: a connection's data_version changes when another connection has committed, whichever process it is of, and its
-// total_changes() when it has changed a row itself, for whomever. Both are looked at inside of the transaction, when it is the
+// total_changes() when it has changed a row itself, for whomever. Rows that it has put in place by other means, a backup that was
+// restored or a table that was renamed, change the schema_version. All are looked at inside of the transaction, when it is the
 // only writer. What was found on one connection tells nothing about another.
 type known struct {
 	cache   spendsql.Cache
 	conn    driver.Conn // also keeps its address from being used again
 	version int64
+	schema  int64
 	changes int64
 }
 
 const (
-	dataVersion  = "PRAGMA data_version"
-	totalChanges = "SELECT total_changes()"
+	dataVersion   = "PRAGMA data_version"
+	schemaVersion = "PRAGMA schema_version"
+	totalChanges  = "SELECT total_changes()"
 )
 
 // recall gives the transaction what is known, if it still is.
@@ -38,13 +41,14 @@ func (d *DB) recall(c *conn) error {
 	number := func(text string, into *int64) spendsql.Stmt {
 		return spendsql.Stmt{SQL: text, Each: func(r spendsql.Row) error { return r.Scan(into) }}
 	}
-	if err := c.Run(c.ctx, number(dataVersion, &now.version), number(totalChanges, &now.changes)); err != nil {
+	list := []spendsql.Stmt{number(dataVersion, &now.version), number(schemaVersion, &now.schema), number(totalChanges, &now.changes)}
+	if err := c.Run(c.ctx, list...); err != nil {
 		return err
 	}
 	k := &d.known
-	if k.conn != now.conn || k.version != now.version || k.changes != now.changes {
+	if k.conn != now.conn || k.version != now.version || k.schema != now.schema || k.changes != now.changes {
 		k.cache.Drop()
-		k.conn, k.version, k.changes = now.conn, now.version, now.changes
+		k.conn, k.version, k.schema, k.changes = now.conn, now.version, now.schema, now.changes
 	}
 	c.cache = &k.cache
 	return nil

@@ -3,11 +3,16 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
+
+	ncruces "github.com/ncruces/go-sqlite3/driver"
+	modernc "modernc.org/sqlite"
 
 	"github.com/stint-go/stint/adapters/sqlite"
 	"github.com/stint-go/stint/spendlimit"
@@ -187,4 +192,65 @@ func TestKnown_AnotherConnection(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Rows come into a file without a change that SQLite counts: by a backup that is restored, and under another table's name.
+func TestKnown_Replaced(t *testing.T) {
+	t.Parallel()
+	for how, replace := range map[string]func(t *testing.T, pool *sql.DB, backup string){"restored": restore, "renamed": rename} {
+		t.Run(how, func(t *testing.T) {
+			onDrivers(t, func(t *testing.T, driver, path string) {
+				ctx := t.Context()
+				pool := must1(pool(driver, path, settings("off")...))(t)
+				defer pool.Close()
+				pool.SetMaxOpenConns(1)
+				must(t, sqlite.Migrate(ctx, pool))
+				db := must1(sqlite.New(ctx, pool, nil))(t)
+				defer db.Close()
+				led := must1(spendlimit.New(db.Spend(), spendlimit.Config{Unit: spendlimit.Requests}))(t)
+				must1(led.SetLimit(ctx, spendlimit.Limit{Account: "a", Name: "all", Kind: spendlimit.AllTime, Amount: 10}, ""))(t)
+				must1(led.Charge(ctx, spendlimit.Expense{ID: "all but one", Accounts: []string{"a"}, Cost: spendlimit.Total(9)}))(t)
+				backup := path + ".backup"
+				must1(pool.ExecContext(ctx, "VACUUM INTO ?", backup))(t)
+				must1(pool.ExecContext(ctx, "CREATE TABLE backup AS SELECT * FROM stint_spend_period"))(t)
+				must1(led.Adjust(ctx, spendlimit.Adjustment{ID: "back", Account: "a", By: -9, Reason: "test"}))(t)
+				must1(led.Reserve(ctx, spendlimit.Request{Key: "before", Accounts: []string{"a"}, Amount: 1}))(t)
+				must1(led.Release(ctx, "before"))(t) // all of it is known by now
+
+				replace(t, pool, backup)
+				_, err := led.Reserve(ctx, spendlimit.Request{Key: "too much", Accounts: []string{"a"}, Amount: 2})
+				is(t, err, spendlimit.ErrDenied)
+			})
+		})
+	}
+}
+
+func restore(t *testing.T, pool *sql.DB, backup string) {
+	c := must1(pool.Conn(t.Context()))(t)
+	defer c.Close()
+	must(t, c.Raw(func(one any) error {
+		switch one := one.(type) {
+		case ncruces.Conn:
+			return one.Raw().Restore("main", backup)
+		case interface {
+			NewRestore(source string) (*modernc.Backup, error)
+		}:
+			b, err := one.NewRestore(backup)
+			if err != nil {
+				return err
+			}
+			_, err = b.Step(-1)
+			return errors.Join(err, b.Finish())
+		}
+		return fmt.Errorf("a connection of type %T", one)
+	}))
+}
+
+func rename(t *testing.T, pool *sql.DB, _ string) {
+	for _, text := range []string{
+		"PRAGMA foreign_keys = off", "PRAGMA legacy_alter_table = on", // else the tables that point at it follow
+		"ALTER TABLE stint_spend_period RENAME TO gone", "ALTER TABLE backup RENAME TO stint_spend_period",
+	} {
+		must1(pool.ExecContext(t.Context(), text))(t)
+	}
 }

@@ -85,7 +85,7 @@ func tableName(table string) string { return "stint_spend_" + table }
 
 // texts lists the statements that steps begin with; others depend on what changes.
 func texts(q *spendsql.Queries) []string {
-	list := append(q.Texts(), reserveWriter, dataVersion, totalChanges)
+	list := append(q.Texts(), reserveWriter, dataVersion, schemaVersion, totalChanges)
 	for _, t := range spendsql.Tables() {
 		all := make([]int, len(t.Columns))
 		for i := range all {
