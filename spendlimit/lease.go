@@ -3,6 +3,7 @@ package spendlimit
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -124,7 +125,7 @@ func (l *Ledger) Lease(ctx context.Context, r LeaseRequest) (*Lease, error) {
 	r.Accounts = sorted(r.Accounts)
 	lease := &Lease{central: l, req: r, wire: make(chan struct{}, 1), low: make(chan struct{}, 1), next: 1}
 	lease.old.Store(new([]*tranche))
-	if lease.nonce, lease.unsure, err = l.takes.begin(r.Key, l.cfg.Random); err != nil {
+	if lease.nonce, lease.unsure, err = l.takes.begin(r.Key); err != nil {
 		return nil, wrap("lease", err)
 	}
 	err = lease.take(ctx)
@@ -148,14 +149,15 @@ type nonce struct {
 	busy bool
 }
 
-// begin also tells whether the key was asked for before. Two that ask at once would get one hold.
-func (n *nonces) begin(key string, random func() uint64) (text string, again bool, _ error) {
+// begin also tells whether the key was asked for before. Two that ask at once would get one hold. The text is not of
+// Config.Random, which may be the same in two processes.
+func (n *nonces) begin(key string) (text string, again bool, _ error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	have, again := n.of[key]
 	switch {
 	case !again:
-		have = &nonce{text: fmt.Sprintf("%016x", random())}
+		have = &nonce{text: rand.Text()}
 		if n.of == nil {
 			n.of = map[string]*nonce{}
 		}

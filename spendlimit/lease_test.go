@@ -750,6 +750,22 @@ func TestR77_KeyOfALease(t *testing.T) {
 	f.wantBalance("acme", "all", "S 0, H 80, A 20")
 }
 
+// Processes may spread their polls alike, or a process as it did before it was started again: their leases are still two.
+func TestR77_KeyOfALeaseWithTheSameRandom(t *testing.T) {
+	t.Parallel()
+	f := newLeased(t, spendlimit.Config{Random: func() uint64 { return 4 }})
+	f.limit(forever("100"))
+	first := f.mustLease(f.request("p1", "40"))
+	_, err := first.Reserve(f.ctx, req("h", "40"))
+	f.ok(err)
+	second, err := f.restart().Lease(f.ctx, f.request("p1", "40"))
+	if err == nil {
+		_, twice := second.Reserve(f.ctx, req("h2", "40"))
+		f.Errorf("the same 40 is asked for twice: %v", twice)
+	}
+	f.wantErr(err, spendlimit.ErrKeyReused)
+}
+
 // The lease's hold may be ended by somebody else: its room is gone, and the lease takes a new hold.
 func TestR81_SettledByAnother(t *testing.T) {
 	t.Parallel()
