@@ -55,7 +55,7 @@ func parseFlags(args []string, stdout io.Writer) (config, error) {
 		return cfg, err
 	}
 	if fs.NArg() > 0 {
-		return cfg, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+		return cfg, errors.New("unexpected argument: a value with spaces needs quotes") // no word of it: it may be of a DSN, and a password
 	}
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })

@@ -139,8 +139,9 @@ func TestBadInput(t *testing.T) {
 		"no accounts":             {args: "-accounts 0", want: "-accounts: 0, want at least 1"},
 		"no output":               {args: "-max-output 0", want: "-max-output: 0 is outside 1..2000000000"},
 		"too much output":         {args: "-max-output 2000000001", want: "-max-output: 2000000001 is outside 1..2000000000"},
-		"store unknown":           {args: "-store redis://user:secret@host", want: `-store: "redis" is unknown, want memory, sqlite:FILE or postgres:DSN`},
-		"store of no name":        {args: "-store ''", want: `-store: "" is unknown, want memory, sqlite:FILE or postgres:DSN`},
+		"store unknown":           {args: "-store redis://user:secret@host", want: `-store: unknown, want memory, sqlite:FILE or postgres:DSN`},
+		"store of a DSN alone":    {args: "-store password=secret", want: "-store: unknown, want memory, sqlite:FILE or postgres:DSN"},
+		"store of no name":        {args: "-store ''", want: `-store: unknown, want memory, sqlite:FILE or postgres:DSN`},
 		"memory somewhere":        {args: "-store memory:", want: "-store: memory takes no place"},
 		"sqlite without a file":   {args: "-store sqlite", want: "-store: sqlite needs a file, want sqlite:FILE"},
 		"sqlite of no name":       {args: "-store sqlite:", want: "-store: sqlite needs a file, want sqlite:FILE"},
@@ -156,7 +157,10 @@ func TestBadInput(t *testing.T) {
 		"period unknown":          {args: "-period year", want: `invalid value "year" for flag -period: invalid Kind: want day, week, month or total`},
 		"flag unknown":            {args: "-speed 3", want: "flag provided but not defined: -speed"},
 		"flag unknown, two lines": {args: "-a\nb", want: "flag provided but not defined: -a b"},
-		"stray argument":          {args: "-json extra", want: `unexpected argument "extra"`},
+		"stray argument":          {args: "-json extra", want: "unexpected argument"},
+		"DSN without quotes":      {args: "-store postgres:user=u password=secret", want: "unexpected argument"},
+		"DSN without a flag":      {args: "postgres://user:secret@host/db", want: "unexpected argument"},
+		"password with a slash":   {args: "-store postgres://user:1/secret@127.0.0.1/db", want: "-store: the DSN of Postgres can't be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,7 +20,7 @@ import (
 // storeName is what -store says: a kind, for some with a place behind a colon. Postgres has a schema too.
 type storeName struct{ kind, place, schema string }
 
-// parseStore reads the value of -store. Its messages have the kind alone: behind it may be a password.
+// parseStore reads the value of -store. Its messages have nothing of it: anywhere in a DSN may be a password.
 func parseStore(text string) (storeName, error) {
 	kind, place, _ := strings.Cut(text, ":")
 	switch {
@@ -33,7 +33,7 @@ func parseStore(text string) (storeName, error) {
 	case kind == "postgres" && strings.HasPrefix(place, "//"):
 		place = text // a URL is a DSN as it is
 	case kind != "memory" && kind != "sqlite" && kind != "postgres":
-		return storeName{}, fmt.Errorf("-store: %.20q is unknown, want memory, sqlite:FILE or postgres:DSN", kind)
+		return storeName{}, errors.New("-store: unknown, want memory, sqlite:FILE or postgres:DSN")
 	}
 	return storeName{kind: kind, place: place}, nil
 }
@@ -70,8 +70,9 @@ func (n storeName) openPostgres(ctx context.Context, c *clock) (store spendlimit
 	ctx, cancel := context.WithTimeout(ctx, setUpTime)
 	defer cancel()
 	cfg, err := pgxpool.ParseConfig(n.place)
-	if err != nil {
-		return nil, nil, errors.New("the DSN of Postgres can't be read") // the error has it
+	// The error has the DSN; and so has the name of the database, if it is a part of a password with a slash that is not escaped.
+	if err != nil || strings.Contains(cfg.ConnConfig.Database, "@") {
+		return nil, nil, errors.New("the DSN of Postgres can't be read")
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {

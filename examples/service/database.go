@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -131,8 +132,9 @@ type postgresDB struct {
 
 func openPostgres(ctx context.Context, dsn string) (*postgresDB, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return nil, errors.New("the DSN of Postgres can't be read") // the error has it
+	// The error has the DSN; and so has the name of the database, if it is a part of a password with a slash that is not escaped.
+	if err != nil || strings.Contains(cfg.ConnConfig.Database, "@") {
+		return nil, errors.New("the DSN of Postgres can't be read")
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {

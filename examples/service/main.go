@@ -73,7 +73,7 @@ func parseFlags(args []string, stdout io.Writer) (config, error) {
 		return cfg, err
 	}
 	if fs.NArg() > 0 {
-		return cfg, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+		return cfg, errors.New("unexpected argument: a value with spaces needs quotes") // no word of it: it may be of a DSN, and a password
 	}
 	var err error
 	if cfg.store, err = parseStore(store); err != nil {
@@ -94,7 +94,7 @@ func parseFlags(args []string, stdout io.Writer) (config, error) {
 // storeName is what -store says.
 type storeName struct{ kind, place string }
 
-// parseStore reads the value of -store. Its messages have the kind alone: behind it may be a password.
+// parseStore reads the value of -store. Its messages have nothing of it: anywhere in a DSN may be a password.
 func parseStore(text string) (storeName, error) {
 	kind, place, _ := strings.Cut(text, ":")
 	switch {
@@ -107,7 +107,7 @@ func parseStore(text string) (storeName, error) {
 	case kind == "postgres":
 		return storeName{}, errors.New("-store: postgres needs a DSN, want postgres:DSN")
 	}
-	return storeName{}, fmt.Errorf("-store: %.20q is unknown, want sqlite:FILE or postgres:DSN", kind)
+	return storeName{}, errors.New("-store: unknown, want sqlite:FILE or postgres:DSN")
 }
 
 // run serves until ctx ends, and then until the requests that have begun are answered.

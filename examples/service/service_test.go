@@ -566,19 +566,23 @@ func TestGracefulStop(t *testing.T) {
 func TestBadFlags(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"-store redis://u:secret@h":            "-store: \"redis\" is unknown, want sqlite:FILE or postgres:DSN",
-		"-store sqlite":                        "-store: sqlite needs a file, want sqlite:FILE",
-		"-store postgres:":                     "-store: postgres needs a DSN, want postgres:DSN",
-		"-limit -1":                            "-limit: \"-1\" is not an amount in USD",
-		"-limit 1e3":                           "-limit: \"1e3\" is not an amount in USD",
-		"-zone Mars/Olympus":                   "-zone: \"Mars/Olympus\" is unknown",
-		"-ttl 1ms":                             "-ttl: 1ms is outside 1s..24h",
-		"-ttl 25h":                             "-ttl: 25h0m0s is outside 1s..24h",
-		"-speed 3":                             "flag provided but not defined: -speed",
-		"extra":                                "unexpected argument \"extra\"",
-		"-store postgres://u:secret@h:bad/d":   "-store: the DSN of Postgres can't be read",
-		"-store sqlite:none/service.db":        "-store: embedded: open \"none/service.db\": unavailable",
-		"-store sqlite:a.db -addr 1.2.3.4:bad": "listen tcp: ",
+		"-store redis://u:secret@h":              "-store: unknown, want sqlite:FILE or postgres:DSN",
+		"-store password=secret":                 "-store: unknown, want sqlite:FILE or postgres:DSN",
+		"-store sqlite":                          "-store: sqlite needs a file, want sqlite:FILE",
+		"-store postgres:":                       "-store: postgres needs a DSN, want postgres:DSN",
+		"-limit -1":                              "-limit: \"-1\" is not an amount in USD",
+		"-limit 1e3":                             "-limit: \"1e3\" is not an amount in USD",
+		"-zone Mars/Olympus":                     "-zone: \"Mars/Olympus\" is unknown",
+		"-ttl 1ms":                               "-ttl: 1ms is outside 1s..24h",
+		"-ttl 25h":                               "-ttl: 25h0m0s is outside 1s..24h",
+		"-speed 3":                               "flag provided but not defined: -speed",
+		"extra":                                  "unexpected argument",
+		"-store postgres:user=u password=secret": "unexpected argument",
+		"postgres://u:secret@h/d":                "unexpected argument",
+		"-store postgres://u:1/secret@h/d":       "-store: the DSN of Postgres can't be read",
+		"-store postgres://u:secret@h:bad/d":     "-store: the DSN of Postgres can't be read",
+		"-store sqlite:none/service.db":          "-store: embedded: open \"none/service.db\": unavailable",
+		"-store sqlite:a.db -addr 1.2.3.4:bad":   "listen tcp: ",
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
