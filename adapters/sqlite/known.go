@@ -28,7 +28,7 @@ const (
 
 // recall gives the transaction what is known, if it still is.
 func (d *DB) recall(c *conn) error {
-	if d.queries == nil { // there are no tables yet
+	if d.queries == nil || d.inMemory { // or there are no tables yet
 		return nil
 	}
 	var now known
@@ -48,6 +48,9 @@ func (d *DB) recall(c *conn) error {
 	k := &d.known
 	if k.conn != now.conn || k.version != now.version || k.schema != now.schema || k.changes != now.changes {
 		k.cache.Drop()
+		if k.schema != now.schema {
+			d.queries.Forget()
+		}
 		k.conn, k.version, k.schema, k.changes = now.conn, now.version, now.schema, now.changes
 	}
 	c.cache = &k.cache

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	ncruces "github.com/ncruces/go-sqlite3/driver"
+	"github.com/ncruces/go-sqlite3/ext/serdes"
 	modernc "modernc.org/sqlite"
 
 	"github.com/stint-go/stint/adapters/sqlite"
@@ -252,5 +253,88 @@ func rename(t *testing.T, pool *sql.DB, _ string) {
 		"ALTER TABLE stint_spend_period RENAME TO gone", "ALTER TABLE backup RENAME TO stint_spend_period",
 	} {
 		must1(pool.ExecContext(t.Context(), text))(t)
+	}
+}
+
+// A backup may have given its ledgers other ids.
+func TestKnown_RestoredLedgers(t *testing.T) {
+	onDrivers(t, func(t *testing.T, driver, path string) {
+		ctx := t.Context()
+		ledgers := func(path string, names ...string) (*sql.DB, map[string]*spendlimit.Ledger) {
+			pool := must1(pool(driver, path, settings("off")...))(t)
+			t.Cleanup(func() { _ = pool.Close() })
+			pool.SetMaxOpenConns(1)
+			must(t, sqlite.Migrate(ctx, pool))
+			db := must1(sqlite.New(ctx, pool, nil))(t)
+			t.Cleanup(func() { _ = db.Close() })
+			all := map[string]*spendlimit.Ledger{}
+			for _, name := range names {
+				led := must1(spendlimit.New(db.Spend(), spendlimit.Config{Name: name, Unit: spendlimit.Requests}))(t)
+				must1(led.SetLimit(ctx, spendlimit.Limit{Account: "a", Name: "all", Kind: spendlimit.AllTime, Amount: 10}, ""))(t)
+				must1(led.Charge(ctx, spendlimit.Expense{ID: "c", Accounts: []string{"a"}, Cost: spendlimit.Total(spendlimit.Amount(len(name)))}))(t)
+				all[name] = led
+			}
+			return pool, all
+		}
+		ledgers(path+".backup", "one", "three")
+		pool, all := ledgers(path, "three", "one")
+		restore(t, pool, path+".backup")
+		spent := func(name string, want spendlimit.Amount) {
+			for b, err := range all[name].Balances(ctx, "a", time.Time{}) {
+				must(t, err)
+				if b.Spent != want {
+					t.Errorf("%s: spent %d, want %d", name, b.Spent, want)
+				}
+			}
+		}
+		spent("one", 3)
+		spent("three", 5)
+		must1(all["one"].Charge(ctx, spendlimit.Expense{ID: "d", Accounts: []string{"a"}, Cost: spendlimit.Total(1)}))(t)
+		spent("one", 4)
+		spent("three", 5)
+	})
+}
+
+// A database in memory may be another one on the same connection, and nothing tells.
+func TestKnown_Deserialized(t *testing.T) {
+	t.Parallel()
+	for driver := range drivers {
+		t.Run(driver, func(t *testing.T) {
+			ctx := t.Context()
+			pool := must1(pool(driver, ":memory:", "_txlock=immediate"))(t)
+			defer pool.Close()
+			pool.SetMaxOpenConns(1)
+			must(t, sqlite.Migrate(ctx, pool))
+			db := must1(sqlite.New(ctx, pool, nil))(t)
+			defer db.Close()
+			led := must1(spendlimit.New(db.Spend(), spendlimit.Config{Unit: spendlimit.Requests}))(t)
+			must1(led.SetLimit(ctx, spendlimit.Limit{Account: "a", Name: "all", Kind: spendlimit.AllTime, Amount: 10}, ""))(t)
+			must1(led.Charge(ctx, spendlimit.Expense{ID: "all but one", Accounts: []string{"a"}, Cost: spendlimit.Total(9)}))(t)
+			raw := func(do func(one any) error) {
+				c := must1(pool.Conn(ctx))(t)
+				defer c.Close()
+				must(t, c.Raw(do))
+			}
+			var image []byte
+			raw(func(one any) (err error) {
+				if one, ok := one.(ncruces.Conn); ok {
+					image, err = serdes.Serialize(one.Raw(), "main")
+					return err
+				}
+				image, err = one.(interface{ Serialize() ([]byte, error) }).Serialize()
+				return err
+			})
+			must1(led.Adjust(ctx, spendlimit.Adjustment{ID: "back", Account: "a", By: -9, Reason: "test"}))(t)
+			must1(led.Reserve(ctx, spendlimit.Request{Key: "before", Accounts: []string{"a"}, Amount: 1}))(t)
+			must1(led.Release(ctx, "before"))(t)
+			raw(func(one any) error {
+				if one, ok := one.(ncruces.Conn); ok {
+					return serdes.Deserialize(one.Raw(), "main", image)
+				}
+				return one.(interface{ Deserialize(image []byte) error }).Deserialize(image)
+			})
+			_, err := led.Reserve(ctx, spendlimit.Request{Key: "too much", Accounts: []string{"a"}, Amount: 2})
+			is(t, err, spendlimit.ErrDenied)
+		})
 	}
 }

@@ -27,6 +27,7 @@ type DB struct {
 	prepared statements
 	queries  *spendsql.Queries
 	known    known // of whoever has the token
+	inMemory bool  // nothing is known: another database may be put in place, and nothing tells
 }
 
 // New returns a DB on db, which must be opened with write-ahead logging, and should be with synchronous=FULL (less may lose
@@ -69,7 +70,10 @@ func (d *DB) check(ctx context.Context) error {
 		return err
 	}
 	switch {
-	case mode == "wal", mode == "memory" && d.db.Stats().MaxOpenConnections == 1:
+	case mode == "wal":
+		return checkSchema(ctx, d.db)
+	case mode == "memory" && d.db.Stats().MaxOpenConnections == 1:
+		d.inMemory, d.queries = true, d.queries.Forgetful()
 		return checkSchema(ctx, d.db)
 	case mode == "memory":
 		return fmt.Errorf("%w: each connection has a database of its own in memory: call SetMaxOpenConns(1), or use a file", spendlimit.ErrInvalid)

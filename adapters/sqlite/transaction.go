@@ -103,6 +103,9 @@ func (d *DB) begin(ctx context.Context, reading bool) (*conn, error) {
 		return nil, d.failed(errors.Join(err, ctx.Err()))
 	}
 	c := &conn{d: d, queries: d.queries, conn: one, reading: reading, ctx: context.WithoutCancel(ctx), stop: func() {}}
+	if reading { // nobody looks whether what is known still holds
+		c.queries = d.queries.Forgetful()
+	}
 	if err = c.begin(ctx); err == nil && !reading && d.queries != nil { // else there are no tables yet
 		_, err = c.exec(ctx, reserveWriter)
 	}

@@ -112,6 +112,9 @@ func (q *Queries) Forgetful() *Queries {
 	return &f
 }
 
+// Forget drops what is known of the database, which may be another one now.
+func (q *Queries) Forget() { q.known.Clear() }
+
 const (
 	// It also finds the ids of other holds.
 	usagesOf = "{usage} u WHERE u.ledger_id = $1 AND u.hold_id @any[SELECT h.id FROM {hold} h WHERE h.ledger_id = $1 AND h.key @in($2)] AND u.id @in($3)"
