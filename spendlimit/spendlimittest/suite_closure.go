@@ -15,6 +15,7 @@ func closureCases() []testCase {
 		{"C1_Hold", holdBringsAncestors},
 		{"C1_Periods", periodsAroundTimes},
 		{"C1_Due", dueBringsItsAccounts},
+		{"C1_DueInAChain", dueInAChain},
 		{"C1_DueRaisesNow", dueRaisesNow},
 		{"C1_DueAtMost1000", dueIsBounded},
 		{"C1_Groups", groupsOwnAndInherited},
@@ -195,6 +196,29 @@ func dueBringsItsAccounts(e *env) {
 			}
 		}
 	})
+}
+
+// dueInAChain: each due hold brings an account with the next one. That is no reason to begin a step again for each of them, for
+// whoever gives up after a few times would never get further.
+func dueInAChain(e *env) {
+	led := e.ledger()
+	const n = 12
+	for i := range n + 1 {
+		e.limits(led, day(numbered("a", i), 10))
+	}
+	for i := range n {
+		e.reserve(led, ask(numbered("k", i), 1, numbered("a", i), numbered("a", i+1)))
+	}
+	e.clock.advance(2 * time.Hour)
+	e.look(spendlimit.Need{Accounts: []string{numbered("a", 0)}}, func(_ int64, w *spendlimit.Work) {
+		for i := range n + 1 {
+			e.locks(w, numbered("a", i))
+		}
+	})
+	e.reserve(led, ask("whole", 10, numbered("a", 0)))
+	e.counts(led, numbered("a", 0), 0, 10)
+	e.counts(led, numbered("a", n), 0, 0)
+	e.clean(led)
 }
 
 // dueRaisesNow: an account that only a due hold brings may have seen a later time, at which more is due.
