@@ -241,6 +241,12 @@ func flawedStores() []flawed {
 		{"inherited due holds left out", "C1_Due", &broken{load: accountFlaw(func(_ *strictStep, a *spendlimit.AccountRow) {
 			a.Due = slices.DeleteFunc(a.Due, func(h *spendlimit.HoldRow) bool { return !slices.Contains(h.Accounts, a) })
 		})}},
+		{"gives up on many accounts", "C1_DueInAChain", &broken{answer: func(s *strictStep, err error) error {
+			if len(s.locked) > 5 {
+				return spendlimit.ErrUnavailable
+			}
+			return err
+		}}},
 		{"due holds don't raise now", "C1_DueRaisesNow", &broken{load: func(s *strictStep) {
 			s.now = noon.Add(5 * time.Minute).UnixMicro()
 		}}},
