@@ -14,11 +14,13 @@ import (
 
 // read runs f in a transaction that sees one state of the data and changes nothing.
 func (d *DB) read(ctx context.Context, f func(*conn) error) error {
+	defer d.prepared.prepare(ctx, d.db)
 	return patiently(ctx, func() error { return d.attempt(ctx, true, f) })
 }
 
 // write runs f in a transaction of the one writer, and commits unless f fails. f may run again.
 func (d *DB) write(ctx context.Context, f func(*conn) error) error {
+	defer d.prepared.prepare(ctx, d.db) // once the token is given back
 	select {
 	case d.writing <- struct{}{}:
 		defer func() { <-d.writing }()
@@ -57,7 +59,6 @@ func (d *DB) attempt(ctx context.Context, reading bool, f func(*conn) error) err
 	if err != nil {
 		return err
 	}
-	defer d.prepared.prepare(ctx, d.db)
 	defer c.end()
 	if reading {
 		return f(c)
