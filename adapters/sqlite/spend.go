@@ -44,7 +44,7 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 		if err != nil {
 			return err
 		}
-		c.done = func() { s.Remember(c.cache) }
+		c.done = s.Remember
 		return c.Run(ctx, list...)
 	})
 }

@@ -205,6 +205,9 @@ func anyPrograms(t *testing.T) string {
 	t.Helper()
 	bin, err := testdb.Programs("/usr/lib/postgresql/*/bin")
 	if err != nil {
+		if os.Getenv("STINT_TEST_POSTGRES_REQUIRED") != "" {
+			t.Fatal(err)
+		}
 		t.Skip(err)
 	}
 	return bin

@@ -3,8 +3,8 @@ package spendsql
 import "slices"
 
 // Cache keeps records from one step to the next, for a database that has one writer at a time and can tell whether another one
-// has written: then its user calls [Cache.Drop]. It keeps accounts with limits and live holds, as they are stored. The nil
-// Cache keeps nothing. Not safe for concurrent use.
+// has written: then its user calls [Cache.Drop]. It keeps accounts with limits and live holds, as they are stored. The zero
+// Cache is empty. Not safe for concurrent use.
 type Cache struct {
 	accounts map[int64]*accountState
 	byName   map[nameOf]*accountState
@@ -34,40 +34,10 @@ const (
 
 // Drop forgets everything.
 func (c *Cache) Drop() {
-	if c != nil {
-		clear(c.accounts)
-		clear(c.byName)
-		clear(c.holds)
-		clear(c.byKey)
-	}
-}
-
-func (c *Cache) account(id int64) *accountState {
-	if c == nil {
-		return nil
-	}
-	return c.accounts[id]
-}
-
-func (c *Cache) accountNamed(n nameOf) *accountState {
-	if c == nil {
-		return nil
-	}
-	return c.byName[n]
-}
-
-func (c *Cache) hold(id int64) *holdRec {
-	if c == nil {
-		return nil
-	}
-	return c.holds[id]
-}
-
-func (c *Cache) holdNamed(n nameOf) *holdRec {
-	if c == nil {
-		return nil
-	}
-	return c.byKey[n]
+	clear(c.accounts)
+	clear(c.byName)
+	clear(c.holds)
+	clear(c.byKey)
 }
 
 func (c *Cache) keepAccount(a *accountState) {
@@ -106,9 +76,10 @@ type saved struct {
 	pruned bool
 }
 
-// Remember keeps what the step has read and written. Call it once that is committed.
-func (s *Step) Remember(c *Cache) {
-	if c == nil || s.saved.pruned || len(c.accounts) > maxAccounts || len(c.holds) > maxHolds {
+// Remember keeps what the step has read and written in the cache that it was given. Call it once that is committed.
+func (s *Step) Remember() {
+	c := s.cache
+	if s.saved.pruned || len(c.accounts) > maxAccounts || len(c.holds) > maxHolds {
 		c.Drop()
 		return
 	}
@@ -123,18 +94,18 @@ func (s *Step) Remember(c *Cache) {
 		c.keepHold(h)
 	}
 	for _, r := range s.saved.accounts {
-		if a := c.account(r.id); a != nil {
+		if a := c.accounts[r.id]; a != nil {
 			a.account = r
 		}
 	}
 	for _, r := range s.saved.limits {
-		if a := c.account(r.account); a != nil {
+		if a := c.accounts[r.account]; a != nil {
 			replace(a.limits, r, func(m *limitRec) bool { return m.id == r.id })
 		}
 	}
 	for _, r := range s.saved.periods {
 		if m := s.records.limits[r.limit]; m != nil {
-			if a := c.account(m.account); a != nil {
+			if a := c.accounts[m.account]; a != nil {
 				replace(a.newest, r, func(p *periodRec) bool { return p != nil && p.id == r.id })
 			}
 		}
@@ -142,13 +113,13 @@ func (s *Step) Remember(c *Cache) {
 	for _, h := range s.saved.holds {
 		c.keepHold(h)
 		for _, id := range h.ownerIDs {
-			if a := c.account(id); a != nil && h.row.State.Live() {
+			if a := c.accounts[id]; a != nil && h.row.State.Live() {
 				a.first = min(a.first, h.row.ExpiresUS)
 			}
 		}
 	}
 	for _, id := range s.saved.others {
-		if a := c.account(id); a != nil {
+		if a := c.accounts[id]; a != nil {
 			c.dropAccount(a.account)
 		}
 	}

@@ -39,7 +39,7 @@ type Step struct {
 	ledger int64          // 0: not stored yet
 	locked map[int64]bool // accounts, by id
 	grown  map[int64]bool // those that have to be
-	unmade []string       // those that have to be made before
+	toMake []string       // those that have to be made before
 
 	// What was read, by id, and what has been linked of it.
 	records struct {
@@ -60,23 +60,25 @@ type Step struct {
 		periods map[*spendlimit.PeriodRow]int64
 	}
 
-	created map[string]int64        // accounts that were made to be locked
-	state   map[int64]*accountState // of locked accounts with limits
-	latest  int64                   // the latest start of the newest period of a limit
-	cache   *Cache
-	saved   saved
-	want    []int64    // holds that have yet to be read
-	mine    []int64    // holds that the step may change: all their accounts must be locked
-	finish  []func()   // links the lists, once all rows are there
-	posted  []int64    // periods of postings
-	lists   []*[]int64 // of holds that the step may change if they are live
+	made   map[string]int64        // accounts that were made to be locked
+	state  map[int64]*accountState // of locked accounts with limits
+	latest int64                   // the latest start of the newest period of a limit
+	cache  *Cache
+	saved  saved
+	want   []int64    // holds that have yet to be read
+	mine   []int64    // holds that the step may change: all their accounts must be locked
+	finish []func()   // links the lists, once all rows are there
+	posted []int64    // periods of postings
+	lists  []*[]int64 // of holds that the step may change if they are live
 }
 
 // Begin locks the accounts that a need tells of, and more, and reads what can be named before they are known.
 // What is in the cache is not read. A [Dialect] with Shared has none.
 func Begin(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need, more Grown, cache *Cache) (*Step, error) {
 	s := newStep(ctx, conn, q, n)
-	s.cache = cache
+	if cache != nil {
+		s.cache = cache
+	}
 	l, err := s.findLedger()
 	if err != nil {
 		return s, err
@@ -121,8 +123,8 @@ func newStep(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need) *St
 	s := &Step{
 		Work: spendlimit.NewWork(), ctx: ctx, conn: conn, q: q, need: n, locked: map[int64]bool{}, grown: map[int64]bool{},
 		accounts: map[int64]*spendlimit.AccountRow{}, limits: map[int64]*spendlimit.LimitRow{}, periods: map[int64]*spendlimit.PeriodRow{},
-		holds: map[int64]*spendlimit.HoldRow{}, state: map[int64]*accountState{}, created: map[string]int64{},
-		latest: math.MinInt64,
+		holds: map[int64]*spendlimit.HoldRow{}, state: map[int64]*accountState{}, made: map[string]int64{},
+		latest: math.MinInt64, cache: new(Cache),
 	}
 	s.records.accounts, s.records.limits, s.records.periods = map[int64]*accountRec{}, map[int64]*limitRec{}, map[int64]*periodRec{}
 	s.records.usages = map[spendlimit.UsageID]*usageRec{}
@@ -239,7 +241,7 @@ func (s *Step) readHoldsNamed(keys []string) []Stmt {
 // takeHolds takes holds from the cache, and returns the keys of the others.
 func (s *Step) takeHolds(keys []string) (others []string) {
 	for _, key := range keys {
-		if h := s.cache.holdNamed(nameOf{s.ledger, key}); h != nil {
+		if h := s.cache.byKey[nameOf{s.ledger, key}]; h != nil {
 			s.addHold(h)
 		} else {
 			others = append(others, key)
@@ -251,12 +253,12 @@ func (s *Step) takeHolds(keys []string) (others []string) {
 // takeAccounts takes accounts from the cache, and returns the names and ids of the others.
 func (s *Step) takeAccounts(names []string, ids []int64) (otherNames []string, otherIDs []int64) {
 	for _, name := range names {
-		if !s.take(s.cache.accountNamed(nameOf{s.ledger, name})) {
+		if !s.take(s.cache.byName[nameOf{s.ledger, name}]) {
 			otherNames = append(otherNames, name)
 		}
 	}
 	for _, id := range ids {
-		if !s.take(s.cache.account(id)) {
+		if !s.take(s.cache.accounts[id]) {
 			otherIDs = append(otherIDs, id)
 		}
 	}
@@ -301,10 +303,10 @@ func (s *Step) readAccount(r Row) (int64, error) {
 	switch {
 	case a.ledger != s.ledger: // a hint from before a crash: see hints
 		return a.id, nil
-	case s.created[a.row.Name] == a.id: // for the step it is not there yet
+	case s.made[a.row.Name] == a.id: // for the step it is not there yet
 		return a.id, nil
 	}
-	delete(s.created, a.row.Name) // somebody else was faster
+	delete(s.made, a.row.Name) // somebody else was faster
 	s.addAccount(a)
 	return a.id, nil
 }
@@ -362,7 +364,7 @@ func (s *Step) createAccounts(names []string) error {
 	}
 	w := writer{Step: s, inserts: map[*Table]*rows{}}
 	for i, name := range names {
-		s.created[name] = ids[i]
+		s.made[name] = ids[i]
 		made := accountRec{id: ids[i], ledger: s.ledger, row: spendlimit.AccountRow{Name: name}}
 		w.insert(accounts, made.fields())
 	}
@@ -382,11 +384,11 @@ func (s *Step) Load(clock int64) error {
 	}
 	if s.q.d.Shared && !s.need.ReadOnly {
 		for _, name := range s.need.Accounts {
-			if _, made := s.created[name]; !made && s.records.byName[name] == nil {
-				s.unmade = append(s.unmade, name)
+			if _, ok := s.made[name]; !ok && s.records.byName[name] == nil {
+				s.toMake = append(s.toMake, name)
 			}
 		}
-		if len(s.unmade) > 0 {
+		if len(s.toMake) > 0 {
 			return ErrGrew
 		}
 	}
@@ -440,7 +442,7 @@ func (s *Step) follow() error {
 func (s *Step) Grown() Grown {
 	return Grown{
 		ids:   slices.Concat(slices.Collect(maps.Keys(s.locked)), slices.Collect(maps.Keys(s.grown))),
-		names: slices.Concat(s.unmade, slices.Collect(maps.Keys(s.created))),
+		names: slices.Concat(s.toMake, slices.Collect(maps.Keys(s.made))),
 	}
 }
 
@@ -650,7 +652,7 @@ func (s *Step) readHolds() error {
 	for {
 		ids := missing(s.records.holds, s.want)
 		ids = slices.DeleteFunc(ids, func(id int64) bool {
-			h := s.cache.hold(id)
+			h := s.cache.holds[id]
 			if h != nil {
 				s.addHold(h)
 			}

@@ -126,15 +126,15 @@ func (w *writer) newIDs(c *spendlimit.Changes) error {
 		unit := c.NewLedger.Unit
 		w.insert(ledgers, []any{&w.ledger, &w.need.Ledger, &unit.Code, &unit.Scale})
 	}
-	var unmade []*spendlimit.AccountRow
+	var others []*spendlimit.AccountRow
 	for _, a := range c.NewAccounts {
-		if id, ok := w.created[a.Name]; ok {
+		if id, ok := w.made[a.Name]; ok {
 			a.Ext = id
 		} else {
-			unmade = append(unmade, a)
+			others = append(others, a)
 		}
 	}
-	if err := give(accounts, len(unmade), func(i int, id int64) { unmade[i].Ext = id }); err != nil {
+	if err := give(accounts, len(others), func(i int, id int64) { others[i].Ext = id }); err != nil {
 		return err
 	}
 	if err := give(limits, len(c.NewLimits), func(i int, id int64) { w.ids.limits[c.NewLimits[i]] = id }); err != nil {
@@ -157,16 +157,16 @@ func (w *writer) accounts(c *spendlimit.Changes) {
 	}
 	for _, a := range c.NewAccounts {
 		r := record(a)
-		if _, ok := w.created[a.Name]; ok {
-			delete(w.created, a.Name)
+		if _, ok := w.made[a.Name]; ok {
+			delete(w.made, a.Name)
 			made := accountRec{r.id, r.ledger, spendlimit.AccountRow{Name: a.Name}}
 			w.update(accounts, made.fields(), r.fields())
 		} else {
 			w.insert(accounts, r.fields())
 		}
 	}
-	if len(w.created) > 0 { // the step left them alone
-		w.others = append(w.others, w.stmt(w.q.dropAccounts, nil, slices.Sorted(maps.Values(w.created))))
+	if len(w.made) > 0 { // the step left them alone
+		w.others = append(w.others, w.stmt(w.q.dropAccounts, nil, slices.Sorted(maps.Values(w.made))))
 	}
 	for _, a := range c.Accounts {
 		r := record(a)
