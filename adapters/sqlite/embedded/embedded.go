@@ -30,7 +30,7 @@ type DB struct {
 
 // Open opens the file at path, and makes it if there is none: readable by its owner alone, as are the files that SQLite
 // makes beside it. A file that is there keeps its mode. Each connection has write-ahead logging, every commit on the disk
-// before it is acknowledged (synchronous=FULL), a log of some 16 MiB before it is moved into the file, foreign keys, transactions that begin IMMEDIATE, and up to 10 s of patience
+// before it is acknowledged (synchronous=FULL), a log of some 32 MiB before it is moved into the file, foreign keys, transactions that begin IMMEDIATE, and up to 10 s of patience
 // with other processes. Open brings the tables up to date ([sqlite.Migrate]).
 //
 // The path is one of the operating system's, absolute or relative to the working directory; no character in it means
@@ -155,7 +155,7 @@ func source(path string) string {
 		"modeof":  {path}, // of the write-ahead log too
 		"_txlock": {"immediate"},
 		"_pragma": {"busy_timeout(10000)", "journal_mode(wal)", "synchronous(full)", "foreign_keys(on)", "trusted_schema(off)",
-			"wal_autocheckpoint(4000)"}, // pages of 4 KiB: some 16 MiB beside the file
+			"wal_autocheckpoint(8000)"}, // pages of 4 KiB: some 32 MiB beside the file
 	}
 	// SQLite knows no plus sign for a space.
 	return "file:" + (&url.URL{Path: escaped}).EscapedPath() + "?" + strings.ReplaceAll(parameters.Encode(), "+", "%20")
