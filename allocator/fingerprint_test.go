@@ -1,0 +1,170 @@
+package allocator_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stint-go/stint/allocator"
+)
+
+// vectorLease is lease L of docs/formats.md.
+func vectorLease() *allocator.LeaseRow {
+	l := &allocator.LeaseRow{
+		Epoch: 7, Slots: []int{0}, Status: allocator.LeaseLive, Attempt: "run-1",
+		Params:     allocator.Params{Group: allocator.KeyOf("github.com", "acme/widgets"), Units: 1},
+		Holder:     allocator.Holder{Host: "host-a", Boot: "boot-1", Namespace: "4026531836", PID: 4242, Start: 123456},
+		AcquiredUS: 1750000000000000, TTLUS: 60000000, ExpiresUS: 1750000060000000, MaxUS: 1750021600000000,
+	}
+	for i := range 16 {
+		l.ID[i] = byte(i)
+		l.Holder.Incarnation[i] = 0xf0 + byte(i)
+	}
+	return l
+}
+
+func TestT25_Vectors(t *testing.T) {
+	t.Parallel()
+	l := vectorLease()
+	slot := &allocator.SlotRow{Index: 3, Status: allocator.SlotFree, Epoch: 9}
+	for _, v := range []struct {
+		what string
+		have allocator.Fingerprint
+		want string
+	}{
+		{"params P", l.Params.Fingerprint(), "p1:399ce6147f1f5302865e8bd502cdc3a1ac2311c12e67144bfdadacf6920df841"},
+		{"lease L", l.Evidence("worktrees"), "e1:856705b171c2de4fe5bf8d253462a73a3c03e04806eee52bb97d507440403eb5"},
+		{"identity of L", l.Identity("worktrees"), "i1:cc7a1bb674d7a912f089af4e7fb062278e4db814b12c5e57eb9490a3ddbcf5fc"},
+		{"slot 3", slot.Evidence("worktrees"), "e1:a3c13aeb4b8525efee285a0ecc9adf1b5346b7b4ac6b661f06a2addae511fcac"},
+	} {
+		if v.have.String() != v.want {
+			t.Errorf("%s: %s, want %s", v.what, v.have, v.want)
+		}
+		again, err := allocator.ParseFingerprint(v.want)
+		if err != nil || again != v.have {
+			t.Errorf("%s: parsed %v, %v", v.what, again, err)
+		}
+	}
+}
+
+func TestT25_TuplesAreNotJoined(t *testing.T) {
+	t.Parallel()
+	keys := []allocator.GroupKey{
+		allocator.KeyOf(), allocator.KeyOf("ab", "c"), allocator.KeyOf("a", "bc"), allocator.KeyOf("abc"), allocator.KeyOf("a::b", "c"), allocator.KeyOf("a", "b::c"),
+	}
+	seen := map[allocator.Fingerprint]allocator.GroupKey{}
+	for _, k := range keys {
+		p := allocator.Params{Group: k, Units: 1}
+		if other, ok := seen[p.Fingerprint()]; ok {
+			t.Errorf("%v and %v have one fingerprint", k, other)
+		}
+		seen[p.Fingerprint()] = k
+		if names, ok := k.Names(); !ok || allocator.KeyOf(names...) != k {
+			t.Errorf("%x: %q, %v", string(k), names, ok)
+		}
+	}
+	for _, k := range []allocator.GroupKey{"", "\x01", "\x01\x00", "\x01\x01\x05a", "\x00x", "\x81\x00\x01\x00"} {
+		if names, ok := k.Names(); ok {
+			t.Errorf("%x is read as %q", string(k), names)
+		}
+	}
+}
+
+func TestT37_ParseFingerprint(t *testing.T) {
+	t.Parallel()
+	digits := strings.Repeat("ab", 32)
+	for _, c := range []struct {
+		text string
+		want error
+	}{
+		{"e2:" + digits, allocator.ErrFingerprintVersion},
+		{"i17:" + digits, allocator.ErrFingerprintVersion},
+		{"E1:" + digits, allocator.ErrInvalid},
+		{"e1:" + strings.ToUpper(digits), allocator.ErrInvalid},
+		{"e1:" + digits[1:], allocator.ErrInvalid},
+		{"e1:" + digits + "0", allocator.ErrInvalid},
+		{"e1" + digits, allocator.ErrInvalid},
+		{"e01:" + digits, allocator.ErrInvalid},
+		{"x1:" + digits, allocator.ErrInvalid},
+		{"", allocator.ErrInvalid},
+	} {
+		if f, err := allocator.ParseFingerprint(c.text); !errors.Is(err, c.want) || !f.IsZero() {
+			t.Errorf("%q: %v, %v, want %v", c.text, f, err, c.want)
+		}
+	}
+}
+
+// Every field, and every bit of it, counts.
+func TestT25_EveryFieldCounts(t *testing.T) {
+	t.Parallel()
+	const pool = "worktrees"
+	first := vectorLease()
+	evidence, identity := first.Evidence(pool), first.Identity(pool)
+	for _, c := range []struct {
+		field    string
+		identity bool // it is part of the identity too
+		change   func(*allocator.LeaseRow)
+	}{
+		{"slots", true, func(l *allocator.LeaseRow) { l.Slots = []int{1} }},
+		{"more slots", true, func(l *allocator.LeaseRow) { l.Slots = []int{0, 1} }},
+		{"status", false, func(l *allocator.LeaseRow) { l.Status = allocator.LeaseOffered }},
+		{"epoch", true, func(l *allocator.LeaseRow) { l.Epoch++ }},
+		{"id", true, func(l *allocator.LeaseRow) { l.ID[15] ^= 1 }},
+		{"attempt", true, func(l *allocator.LeaseRow) { l.Attempt += "x" }},
+		{"group", true, func(l *allocator.LeaseRow) { l.Params.Group = allocator.KeyOf("github.com") }},
+		{"units", true, func(l *allocator.LeaseRow) { l.Params.Units++ }},
+		{"asked ttl", true, func(l *allocator.LeaseRow) { l.Params.TTLUS = l.TTLUS }},
+		{"asked max", true, func(l *allocator.LeaseRow) { l.Params.MaxUS = 1 }},
+		{"owner", true, func(l *allocator.LeaseRow) { l.Params.Owner = allocator.OwnerNone }},
+		{"labels", true, func(l *allocator.LeaseRow) { l.Params.Labels = []allocator.Label{{Key: "a", Value: ""}} }},
+		{"incarnation", true, func(l *allocator.LeaseRow) { l.Holder.Incarnation[0] ^= 0x80 }},
+		{"host", true, func(l *allocator.LeaseRow) { l.Holder.Host = "" }},
+		{"boot", true, func(l *allocator.LeaseRow) { l.Holder.Boot = "boot-2" }},
+		{"namespace", true, func(l *allocator.LeaseRow) { l.Holder.Namespace = "" }},
+		{"pid", true, func(l *allocator.LeaseRow) { l.Holder.PID = 0 }},
+		{"start", true, func(l *allocator.LeaseRow) { l.Holder.Start++ }},
+		{"acquired", true, func(l *allocator.LeaseRow) { l.AcquiredUS++ }},
+		{"ttl", true, func(l *allocator.LeaseRow) { l.TTLUS++ }},
+		{"expires", false, func(l *allocator.LeaseRow) { l.ExpiresUS++ }},
+		{"max", true, func(l *allocator.LeaseRow) { l.MaxUS-- }},
+		{"renewals", false, func(l *allocator.LeaseRow) { l.RenewSeq++ }},
+	} {
+		l := vectorLease()
+		c.change(l)
+		if l.Evidence(pool) == evidence {
+			t.Errorf("%s does not count as evidence", c.field)
+		}
+		if (l.Identity(pool) != identity) != c.identity {
+			t.Errorf("%s: part of the identity: %v", c.field, !c.identity)
+		}
+	}
+	if first.Evidence("worktree") == evidence || first.Identity("worktree") == identity {
+		t.Error("the pool does not count")
+	}
+}
+
+func TestRef(t *testing.T) {
+	t.Parallel()
+	l := vectorLease()
+	for _, r := range []allocator.Ref{
+		{Pool: "worktrees", ID: l.ID, Epoch: 7, Identity: l.Identity("worktrees")},
+		{Pool: "p", ID: l.ID, Epoch: 1},
+	} {
+		text := r.String()
+		again, err := allocator.ParseRef(text)
+		if err != nil || again != r {
+			t.Errorf("%s: %+v, %v", text, again, err)
+		}
+		for _, bad := range []string{text[:len(text)-1], text + "A", text[1:], text + "=", strings.ToUpper(text), text[:len(text)-2] + "!!"} {
+			if _, err := allocator.ParseRef(bad); !errors.Is(err, allocator.ErrInvalid) {
+				t.Errorf("%s: %v", bad, err)
+			}
+		}
+	}
+	if _, err := allocator.ParseRef(allocator.Ref{Pool: "p", Epoch: 1}.String()); !errors.Is(err, allocator.ErrInvalid) {
+		t.Errorf("no id: %v", err)
+	}
+	if _, err := allocator.ParseRef(allocator.Ref{Pool: "p", ID: l.ID}.String()); !errors.Is(err, allocator.ErrInvalid) {
+		t.Errorf("no epoch: %v", err)
+	}
+}
