@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stint-go/stint/internal/fault"
 	"github.com/stint-go/stint/spendlimit"
 )
 
@@ -86,10 +87,10 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 
 func (db *DB) usable(ctx context.Context) error {
 	if db.closed {
-		return spendlimit.ErrClosed
+		return fault.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
-		return errors.Join(spendlimit.ErrUnavailable, err)
+		return errors.Join(fault.ErrUnavailable, err)
 	}
 	return nil
 }
@@ -459,7 +460,7 @@ func (st spendStore) Read(ctx context.Context, q spendlimit.Query) (spendlimit.P
 	case spendlimit.QueryEntries:
 		return l.readEntries(q), nil
 	}
-	return spendlimit.Page{}, errors.Join(spendlimit.ErrInvalid, errors.New("unknown query"))
+	return spendlimit.Page{}, errors.Join(fault.ErrInvalid, errors.New("unknown query"))
 }
 
 func (l *ledger) readHolds(q spendlimit.Query) spendlimit.Page {

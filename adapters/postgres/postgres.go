@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // Options are the options of a DB; the zero value has all defaults.
@@ -42,11 +42,11 @@ func (o *Options) schema() (string, error) {
 	}
 	switch {
 	case len(o.Schema) > 63:
-		return "", fmt.Errorf("%w: Schema of %d bytes, at most 63", spendlimit.ErrInvalid, len(o.Schema))
+		return "", fmt.Errorf("%w: Schema of %d bytes, at most 63", fault.ErrInvalid, len(o.Schema))
 	case !utf8.ValidString(o.Schema), strings.ContainsFunc(o.Schema, unicode.IsControl):
-		return "", fmt.Errorf("%w: Schema is not UTF-8 text without control characters", spendlimit.ErrInvalid)
+		return "", fmt.Errorf("%w: Schema is not UTF-8 text without control characters", fault.ErrInvalid)
 	case strings.HasPrefix(o.Schema, "pg_"):
-		return "", fmt.Errorf("%w: Schema %q: names in pg_ are the server's", spendlimit.ErrInvalid, o.Schema)
+		return "", fmt.Errorf("%w: Schema %q: names in pg_ are the server's", fault.ErrInvalid, o.Schema)
 	}
 	return o.Schema, nil
 }
@@ -65,7 +65,7 @@ type DB struct {
 // New returns a DB on a pool. It checks the schema: a database that was not migrated is ErrSchema.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*DB, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("postgres: new: %w: no pool", spendlimit.ErrInvalid)
+		return nil, fmt.Errorf("postgres: new: %w: no pool", fault.ErrInvalid)
 	}
 	schema, err := o.schema()
 	if err == nil {
@@ -119,7 +119,7 @@ const (
 
 func (d *DB) begin(ctx context.Context, how string) (*pooled, error) {
 	if d.closed.Load() {
-		return nil, spendlimit.ErrClosed
+		return nil, fault.ErrClosed
 	}
 	lent, err := d.pool.Acquire(ctx)
 	if err != nil {
@@ -203,11 +203,11 @@ func (c *pooled) commit(ctx context.Context, list []spendsql.Stmt) error {
 	case last.String() == "COMMIT":
 		return nil // whatever came after it: a server that shuts down answers first
 	case err == nil:
-		return fmt.Errorf("%w: the server answered COMMIT with %s", spendlimit.ErrUnavailable, last)
+		return fmt.Errorf("%w: the server answered COMMIT with %s", fault.ErrUnavailable, last)
 	case undone(err), !c.lent.Conn().IsClosed() && c.lent.Conn().PgConn().TxStatus() != 'I':
 		return unavailable(err) // it was refused, or has not left
 	}
-	return errors.Join(spendlimit.ErrUncertain, err)
+	return errors.Join(fault.ErrUncertain, err)
 }
 
 // undone tells of a failure after COMMIT was sent whether it surely was not applied. An error that ends one statement
@@ -277,7 +277,7 @@ func (c *conn) NewIDs(ctx context.Context, _ *spendsql.Table, n int) ([]int64, e
 // unavailable says of a failure that nothing was applied.
 func unavailable(err error) error {
 	for _, known := range []error{
-		nil, spendlimit.ErrUnavailable, spendlimit.ErrUncertain, spendlimit.ErrClosed, spendlimit.ErrInvalid, spendlimit.ErrSchema, spendsql.ErrGrew,
+		nil, fault.ErrUnavailable, fault.ErrUncertain, fault.ErrClosed, fault.ErrInvalid, fault.ErrSchema, spendsql.ErrGrew,
 	} {
 		if errors.Is(err, known) {
 			return err
@@ -285,9 +285,9 @@ func unavailable(err error) error {
 	}
 	switch code(err) {
 	case "42P01", "42703", "3F000": // table, column, schema is missing
-		return errors.Join(spendlimit.ErrSchema, err)
+		return errors.Join(fault.ErrSchema, err)
 	}
-	return errors.Join(spendlimit.ErrUnavailable, err)
+	return errors.Join(fault.ErrUnavailable, err)
 }
 
 // code is the SQLSTATE of an error, if the server sent it.
@@ -304,7 +304,7 @@ const maxTries = 8
 
 // again tells whether the n-th try of a step, from 0 on, surely was not applied and may succeed now, and waits a little before.
 func (d *DB) again(ctx context.Context, n int, err error) bool {
-	if n+1 >= maxTries || errors.Is(err, spendlimit.ErrUncertain) {
+	if n+1 >= maxTries || errors.Is(err, fault.ErrUncertain) {
 		return false
 	}
 	code := code(err)

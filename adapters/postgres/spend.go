@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/internal/fault"
 	"github.com/stint-go/stint/spendlimit"
 )
 
@@ -20,7 +21,7 @@ type judge = func(now int64, w *spendlimit.Work) error
 // maxGrown is how often a step whose accounts grew while it looked for them begins again (C2).
 const maxGrown = 4
 
-var errGrown = fmt.Errorf("%w: holds on other accounts kept coming in", spendlimit.ErrUnavailable)
+var errGrown = fmt.Errorf("%w: holds on other accounts kept coming in", fault.ErrUnavailable)
 
 // Step implements spendlimit.Store.
 func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, *spendlimit.Work) error) error {

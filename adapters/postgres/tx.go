@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/internal/fault"
 	"github.com/stint-go/stint/spendlimit"
 )
 
@@ -99,9 +100,9 @@ const (
 func (t *Tx) within(ctx context.Context, f func(c *txConn) error) error {
 	switch {
 	case t.tx == nil:
-		return fmt.Errorf("%w: no transaction", spendlimit.ErrInvalid)
+		return fmt.Errorf("%w: no transaction", fault.ErrInvalid)
 	case t.d.closed.Load():
-		return spendlimit.ErrClosed
+		return fault.ErrClosed
 	}
 	select {
 	case t.turn <- struct{}{}:
@@ -126,7 +127,7 @@ func (t *Tx) within(ctx context.Context, f func(c *txConn) error) error {
 // ended tells a transaction that is over from one that failed.
 func ended(err error) error {
 	if errors.Is(err, pgx.ErrTxClosed) || code(err) == "25P01" { // no active transaction
-		return fmt.Errorf("%w: the transaction was committed or rolled back: %w", spendlimit.ErrClosed, err)
+		return fmt.Errorf("%w: the transaction was committed or rolled back: %w", fault.ErrClosed, err)
 	}
 	return err
 }

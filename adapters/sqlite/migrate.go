@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/stint-go/stint/adapters/internal/migrate"
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 //go:embed migrations/*.sql
@@ -32,7 +32,7 @@ func Migrate(ctx context.Context, db *sql.DB) error {
 
 func applyAll(ctx context.Context, db *sql.DB) error {
 	if db == nil {
-		return fmt.Errorf("%w: no database", spendlimit.ErrInvalid)
+		return fmt.Errorf("%w: no database", fault.ErrInvalid)
 	}
 	d := &DB{db: db, writing: make(chan struct{}, 1)}
 	return d.write(ctx, func(c *conn) error {

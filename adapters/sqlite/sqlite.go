@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // Options are the options of a DB; the zero value has all defaults.
@@ -45,7 +45,7 @@ func New(ctx context.Context, db *sql.DB, o *Options) (*DB, error) {
 
 func open(ctx context.Context, db *sql.DB, o *Options) (*DB, error) {
 	if db == nil {
-		return nil, fmt.Errorf("%w: no database", spendlimit.ErrInvalid)
+		return nil, fmt.Errorf("%w: no database", fault.ErrInvalid)
 	}
 	d := &DB{db: db, clock: time.Now, writing: make(chan struct{}, 1), queries: spendsql.NewQueries(&dialect)}
 	if o != nil && o.Clock != nil {
@@ -76,9 +76,9 @@ func (d *DB) check(ctx context.Context) error {
 		d.inMemory, d.queries = true, d.queries.Forgetful()
 		return checkSchema(ctx, d.db)
 	case mode == "memory":
-		return fmt.Errorf("%w: each connection has a database of its own in memory: call SetMaxOpenConns(1), or use a file", spendlimit.ErrInvalid)
+		return fmt.Errorf("%w: each connection has a database of its own in memory: call SetMaxOpenConns(1), or use a file", fault.ErrInvalid)
 	}
-	return fmt.Errorf("%w: journal_mode is %q: open the file with _pragma=journal_mode(wal)", spendlimit.ErrInvalid, mode)
+	return fmt.Errorf("%w: journal_mode is %q: open the file with _pragma=journal_mode(wal)", fault.ErrInvalid, mode)
 }
 
 // Close makes every later call fail with ErrClosed. It leaves the *sql.DB open: that is the caller's.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // read runs f in a transaction that sees one state of the data and changes nothing.
@@ -97,7 +97,7 @@ type conn struct {
 
 func (d *DB) begin(ctx context.Context, reading bool) (*conn, error) {
 	if d.closed.Load() {
-		return nil, spendlimit.ErrClosed
+		return nil, fault.ErrClosed
 	}
 	one, err := d.db.Conn(ctx)
 	if err != nil { // a driver may say only that it was interrupted while it opened a connection
@@ -176,7 +176,7 @@ func (c *conn) commit() error {
 	case codeBusy, codeLocked, codeConflict, codeFull:
 		return c.d.failed(err)
 	}
-	return fmt.Errorf("%w: %w", spendlimit.ErrUncertain, err)
+	return fmt.Errorf("%w: %w", fault.ErrUncertain, err)
 }
 
 // Run implements spendsql.Conn.

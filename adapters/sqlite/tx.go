@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/internal/fault"
 	"github.com/stint-go/stint/spendlimit"
 )
 
@@ -51,9 +52,9 @@ func (t *Tx) read(ctx context.Context, f func(*conn) error) error {
 func (t *Tx) enter(ctx context.Context) (*conn, error) {
 	switch {
 	case t.d.closed.Load():
-		return nil, spendlimit.ErrClosed
+		return nil, fault.ErrClosed
 	case t.tx == nil:
-		return nil, fmt.Errorf("%w: %w: no transaction", spendlimit.ErrUnavailable, spendlimit.ErrInvalid)
+		return nil, fmt.Errorf("%w: %w: no transaction", fault.ErrUnavailable, fault.ErrInvalid)
 	case ctx.Err() != nil:
 		return nil, unavailable(ctx.Err())
 	}
@@ -111,7 +112,7 @@ func (t *Tx) undo(c *conn) {
 func (t *Tx) decided(err error) error {
 	var busy *busyError
 	if errors.As(err, &busy) {
-		return fmt.Errorf("%w: the transaction did not become the writer: begin it IMMEDIATE: %w", spendlimit.ErrUnavailable, busy.error)
+		return fmt.Errorf("%w: the transaction did not become the writer: begin it IMMEDIATE: %w", fault.ErrUnavailable, busy.error)
 	}
 	return err
 }

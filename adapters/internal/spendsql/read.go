@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/stint-go/stint/internal/fault"
 	"github.com/stint-go/stint/spendlimit"
 )
 
@@ -25,7 +26,7 @@ func Read(ctx context.Context, conn Conn, q *Queries, query spendlimit.Query, cl
 	case spendlimit.QueryEntries:
 		return readEntries(ctx, conn, q, query)
 	}
-	return spendlimit.Page{}, fmt.Errorf("%w: unknown query", spendlimit.ErrInvalid)
+	return spendlimit.Page{}, fmt.Errorf("%w: unknown query", fault.ErrInvalid)
 }
 
 func readKeys(ctx context.Context, conn Conn, q *Queries, query spendlimit.Query) (spendlimit.Page, error) {
