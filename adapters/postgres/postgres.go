@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/internal/fault"
 )
 
@@ -55,7 +56,7 @@ func (o *Options) schema() (string, error) {
 type DB struct {
 	pool    *pgxpool.Pool
 	clock   func() time.Time
-	dialect *spendsql.Dialect
+	dialect *sqlrow.Dialect
 	queries *spendsql.Queries
 	apart   *spendsql.Queries // for transactions of the caller
 	closed  atomic.Bool
@@ -78,7 +79,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*DB, error) {
 	if o != nil && o.Clock != nil {
 		d.clock, d.dialect.Now = o.Clock, ""
 	}
-	d.queries = spendsql.NewQueries(d.dialect)
+	d.queries = spendsql.NewQueries(d.dialect, spendFrom)
 	d.apart = d.queries.Forgetful()
 	return d, nil
 }
@@ -93,7 +94,7 @@ func (d *DB) Close() error {
 type conn struct {
 	d    *DB
 	on   sender
-	wait []spendsql.Stmt
+	wait []sqlrow.Stmt
 }
 
 // sender is a connection, or a transaction on it.
@@ -125,18 +126,18 @@ func (d *DB) begin(ctx context.Context, how string) (*pooled, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	return &pooled{conn{d: d, on: lent, wait: []spendsql.Stmt{{SQL: how}, settings(ctx)}}, lent}, nil
+	return &pooled{conn{d: d, on: lent, wait: []sqlrow.Stmt{{SQL: how}, settings(ctx)}}, lent}, nil
 }
 
 // settings are those of a transaction that must end with ctx. A server that ends a statement keeps the connection, which a
 // context that ends does not, so the server gets a little less time.
-func settings(ctx context.Context) spendsql.Stmt {
+func settings(ctx context.Context) sqlrow.Stmt {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return spendsql.Stmt{SQL: byIndex}
+		return sqlrow.Stmt{SQL: byIndex}
 	}
 	left := max(time.Until(deadline)*9/10, time.Millisecond)
-	return spendsql.Stmt{SQL: byIndexInTime, Args: []any{strconv.FormatInt(min(left.Milliseconds()+1, 1<<31-1), 10)}}
+	return sqlrow.Stmt{SQL: byIndexInTime, Args: []any{strconv.FormatInt(min(left.Milliseconds()+1, 1<<31-1), 10)}}
 }
 
 // end gives the connection back. One that is inside a transaction is rolled back; where that fails, or there is no time
@@ -152,8 +153,8 @@ func (c *pooled) end(ctx context.Context) {
 
 const rollbackTimeout = 5 * time.Second
 
-// Run implements spendsql.Conn.
-func (c *conn) Run(ctx context.Context, list ...spendsql.Stmt) error {
+// Run implements sqlrow.Conn.
+func (c *conn) Run(ctx context.Context, list ...sqlrow.Stmt) error {
 	list = append(c.wait, list...)
 	c.wait = nil
 	_, err := c.send(ctx, list)
@@ -162,7 +163,7 @@ func (c *conn) Run(ctx context.Context, list ...spendsql.Stmt) error {
 
 // send runs statements in one round trip. It returns the tag of the last one, if all were answered; an error may still
 // have come after it.
-func (c *conn) send(ctx context.Context, list []spendsql.Stmt) (last pgconn.CommandTag, err error) {
+func (c *conn) send(ctx context.Context, list []sqlrow.Stmt) (last pgconn.CommandTag, err error) {
 	batch := new(pgx.Batch)
 	for _, st := range list {
 		batch.Queue(st.SQL, st.Args...)
@@ -177,7 +178,7 @@ func (c *conn) send(ctx context.Context, list []spendsql.Stmt) (last pgconn.Comm
 	return last, results.Close()
 }
 
-func receive(results pgx.BatchResults, st spendsql.Stmt) (pgconn.CommandTag, error) {
+func receive(results pgx.BatchResults, st sqlrow.Stmt) (pgconn.CommandTag, error) {
 	if st.Each == nil {
 		return results.Exec()
 	}
@@ -195,8 +196,8 @@ func receive(results pgx.BatchResults, st spendsql.Stmt) (pgconn.CommandTag, err
 }
 
 // commit sends the last statements and COMMIT. It does not say that nothing was applied unless that is sure.
-func (c *pooled) commit(ctx context.Context, list []spendsql.Stmt) error {
-	list = append(append(c.wait, list...), spendsql.Stmt{SQL: "COMMIT"})
+func (c *pooled) commit(ctx context.Context, list []sqlrow.Stmt) error {
+	list = append(append(c.wait, list...), sqlrow.Stmt{SQL: "COMMIT"})
 	c.wait = nil
 	last, err := c.send(ctx, list)
 	switch {
@@ -255,13 +256,13 @@ func (b *blocks) forget() {
 	b.from = b.upto
 }
 
-// NewIDs implements spendsql.Conn. A sequence is not rolled back, so a block stays ours whatever becomes of the transaction.
-func (c *conn) NewIDs(ctx context.Context, _ *spendsql.Table, n int) ([]int64, error) {
+// NewIDs implements sqlrow.Conn. A sequence is not rolled back, so a block stays ours whatever becomes of the transaction.
+func (c *conn) NewIDs(ctx context.Context, t *sqlrow.Table, n int) ([]int64, error) {
 	ids := c.d.ids.take(make([]int64, 0, n), n)
 	for len(ids) < n {
 		var first int64
-		next := spendsql.Stmt{SQL: "SELECT nextval($1::text::regclass)", Args: []any{c.d.dialect.Name("ids")}}
-		next.Each = func(r spendsql.Row) error { return r.Scan(&first) }
+		next := sqlrow.Stmt{SQL: "SELECT nextval($1::text::regclass)", Args: []any{c.d.dialect.Name(t.Set, "ids")}}
+		next.Each = func(r sqlrow.Row) error { return r.Scan(&first) }
 		if err := c.Run(ctx, next); err != nil {
 			return nil, err
 		}
@@ -277,7 +278,7 @@ func (c *conn) NewIDs(ctx context.Context, _ *spendsql.Table, n int) ([]int64, e
 // unavailable says of a failure that nothing was applied.
 func unavailable(err error) error {
 	for _, known := range []error{
-		nil, fault.ErrUnavailable, fault.ErrUncertain, fault.ErrClosed, fault.ErrInvalid, fault.ErrSchema, spendsql.ErrGrew,
+		nil, fault.ErrUnavailable, fault.ErrUncertain, fault.ErrClosed, fault.ErrInvalid, fault.ErrSchema, sqlrow.ErrGrew,
 	} {
 		if errors.Is(err, known) {
 			return err
@@ -312,7 +313,7 @@ func (d *DB) again(ctx context.Context, n int, err error) bool {
 	case code == "40001", code == "40P01": // serialization, deadlock
 	case code == "23505": // two processes made the same row
 		d.ids.forget()
-	case errors.Is(err, spendsql.ErrGone): // somebody pruned it, or the rows are damaged
+	case errors.Is(err, sqlrow.ErrGone): // somebody pruned it, or the rows are damaged
 		if n > 1 {
 			return false
 		}

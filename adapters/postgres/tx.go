@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/internal/fault"
 	"github.com/stint-go/stint/spendlimit"
 )
@@ -41,7 +42,7 @@ func (st txStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, *sp
 	var more spendsql.Grown
 	for range 1 + maxGrown {
 		s, err := st.try(ctx, n, more, f)
-		if !errors.Is(err, spendsql.ErrGrew) {
+		if !errors.Is(err, sqlrow.ErrGrew) {
 			return err
 		}
 		more = s.Grown()
@@ -53,7 +54,7 @@ func (st txStore) try(ctx context.Context, n spendlimit.Need, more spendsql.Grow
 	err = st.t.within(ctx, func(c *txConn) error {
 		load := n
 		load.ReadOnly = n.ReadOnly && c.frozen
-		var list []spendsql.Stmt
+		var list []sqlrow.Stmt
 		s, list, err = c.step(ctx, st.t.d.apart, &load, more, f)
 		if err != nil || len(list) == 0 || n.ReadOnly {
 			return err
@@ -112,10 +113,10 @@ func (t *Tx) within(ctx context.Context, f func(c *txConn) error) error {
 	}
 	c := &txConn{conn: conn{d: t.d, on: t.tx}, tx: t.tx}
 	var isolation string
-	err := c.Run(ctx, spendsql.Stmt{SQL: savepoint}, spendsql.Stmt{
+	err := c.Run(ctx, sqlrow.Stmt{SQL: savepoint}, sqlrow.Stmt{
 		SQL:  "SELECT current_setting('enable_seqscan'), current_setting('plan_cache_mode'), current_setting('transaction_isolation')",
-		Each: func(r spendsql.Row) error { return r.Scan(&c.scan, &c.plans, &isolation) },
-	}, spendsql.Stmt{SQL: byIndex})
+		Each: func(r sqlrow.Row) error { return r.Scan(&c.scan, &c.plans, &isolation) },
+	}, sqlrow.Stmt{SQL: byIndex})
 	if err != nil {
 		return ended(err)
 	}
@@ -133,9 +134,9 @@ func ended(err error) error {
 }
 
 // keep stores the changes. The caller's statements find its settings as they were.
-func (c *txConn) keep(ctx context.Context, list []spendsql.Stmt) error {
-	settings := spendsql.Stmt{SQL: "SELECT set_config('enable_seqscan', $1, true), set_config('plan_cache_mode', $2, true)", Args: []any{c.scan, c.plans}}
-	err := c.Run(ctx, append(list, settings, spendsql.Stmt{SQL: release})...)
+func (c *txConn) keep(ctx context.Context, list []sqlrow.Stmt) error {
+	settings := sqlrow.Stmt{SQL: "SELECT set_config('enable_seqscan', $1, true), set_config('plan_cache_mode', $2, true)", Args: []any{c.scan, c.plans}}
+	err := c.Run(ctx, append(list, settings, sqlrow.Stmt{SQL: release})...)
 	c.kept = err == nil
 	return err
 }
@@ -147,7 +148,7 @@ func (c *txConn) end(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if _, err := c.send(ctx, []spendsql.Stmt{{SQL: undo}, {SQL: release}}); err != nil {
+	if _, err := c.send(ctx, []sqlrow.Stmt{{SQL: undo}, {SQL: release}}); err != nil {
 		_ = c.tx.Conn().Close(ctx)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 )
 
 // known is what a step need not read, because this process has read or written it before, and nobody has written since. SQLite
@@ -38,10 +39,10 @@ func (d *DB) recall(c *conn) error {
 	if now.conn == nil || reflect.TypeOf(now.conn).Kind() != reflect.Pointer { // can't be told from another
 		return nil
 	}
-	number := func(text string, into *int64) spendsql.Stmt {
-		return spendsql.Stmt{SQL: text, Each: func(r spendsql.Row) error { return r.Scan(into) }}
+	number := func(text string, into *int64) sqlrow.Stmt {
+		return sqlrow.Stmt{SQL: text, Each: func(r sqlrow.Row) error { return r.Scan(into) }}
 	}
-	list := []spendsql.Stmt{number(dataVersion, &now.version), number(schemaVersion, &now.schema), number(totalChanges, &now.changes)}
+	list := []sqlrow.Stmt{number(dataVersion, &now.version), number(schemaVersion, &now.schema), number(totalChanges, &now.changes)}
 	if err := c.Run(c.ctx, list...); err != nil {
 		return err
 	}

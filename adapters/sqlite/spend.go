@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/spendlimit"
 )
 
@@ -56,7 +57,7 @@ func (c *conn) loadSpend(ctx context.Context, n *spendlimit.Need) (*spendsql.Ste
 		if err == nil {
 			err = s.Load(c.d.clock().UnixMicro())
 		}
-		if !errors.Is(err, spendsql.ErrGrew) {
+		if !errors.Is(err, sqlrow.ErrGrew) {
 			return s, c.d.failed(err)
 		}
 		more = s.Grown() // each time more, and no more than there are

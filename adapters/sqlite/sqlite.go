@@ -47,7 +47,7 @@ func open(ctx context.Context, db *sql.DB, o *Options) (*DB, error) {
 	if db == nil {
 		return nil, fmt.Errorf("%w: no database", fault.ErrInvalid)
 	}
-	d := &DB{db: db, clock: time.Now, writing: make(chan struct{}, 1), queries: spendsql.NewQueries(&dialect)}
+	d := &DB{db: db, clock: time.Now, writing: make(chan struct{}, 1), queries: spendsql.NewQueries(&dialect, spendsql.From{})}
 	if o != nil && o.Clock != nil {
 		d.clock = o.Clock
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/internal/fault"
 )
 
@@ -179,8 +180,8 @@ func (c *conn) commit() error {
 	return fmt.Errorf("%w: %w", fault.ErrUncertain, err)
 }
 
-// Run implements spendsql.Conn.
-func (c *conn) Run(ctx context.Context, list ...spendsql.Stmt) error {
+// Run implements sqlrow.Conn.
+func (c *conn) Run(ctx context.Context, list ...sqlrow.Stmt) error {
 	for _, st := range list {
 		if err := c.run(ctx, st); err != nil {
 			return c.d.failed(err)
@@ -214,7 +215,7 @@ func (c *conn) query(text string, args ...any) (*sql.Rows, error) {
 	return c.tx.QueryContext(c.ctx, text, args...)
 }
 
-func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
+func (c *conn) run(ctx context.Context, st sqlrow.Stmt) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -243,10 +244,10 @@ func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
 	return rows.Err()
 }
 
-// NewIDs implements spendsql.Conn: there is one writer, so the next ids are those above the last.
-func (c *conn) NewIDs(ctx context.Context, t *spendsql.Table, n int) ([]int64, error) {
+// NewIDs implements sqlrow.Conn: there is one writer, so the next ids are those above the last.
+func (c *conn) NewIDs(ctx context.Context, t *sqlrow.Table, n int) ([]int64, error) {
 	var last int64
-	err := c.Run(ctx, spendsql.Stmt{SQL: lastID(t), Each: func(r spendsql.Row) error { return r.Scan(&last) }})
+	err := c.Run(ctx, sqlrow.Stmt{SQL: lastID(t), Each: func(r sqlrow.Row) error { return r.Scan(&last) }})
 	ids := make([]int64, n)
 	for i := range ids {
 		ids[i] = last + 1 + int64(i)
