@@ -3,6 +3,7 @@ package sqlite
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/stint-go/stint/adapters/internal/spendsql"
@@ -78,7 +79,7 @@ func update(t *sqlrow.Table, columns []int, rows [][]any) []sqlrow.Stmt {
 
 // reserveWriter writes nothing, but takes the place of the one writer at once; without it a transaction that has read
 // may be refused it later.
-const reserveWriter = "DELETE FROM stint_spend_ledger WHERE 0"
+const reserveWriter = "DELETE FROM stint_migration WHERE 0"
 
 func lastID(t *sqlrow.Table) string {
 	return "SELECT coalesce(max(id), 0) FROM " + tableName(t.Set, t.Name)
@@ -86,10 +87,16 @@ func lastID(t *sqlrow.Table) string {
 
 func tableName(set sqlrow.Set, table string) string { return "stint_" + string(set) + "_" + table }
 
-// texts lists the statements that steps begin with; others depend on what changes.
-func texts(q *spendsql.Queries) []string {
-	list := append(q.Texts(), reserveWriter, dataVersion, schemaVersion, totalChanges)
-	for _, t := range spendsql.Tables() {
+// texts lists the statements that are sure to be used; others depend on what changes.
+func (d *DB) texts() []string {
+	list := []string{reserveWriter, dataVersion, schemaVersion, totalChanges}
+	return append(list, textsOf(d.spend.queries.Texts(), spendsql.Tables())...)
+}
+
+// textsOf lists those of a store: its queries, and what all of its tables need.
+func textsOf(queries []string, tables []*sqlrow.Table) []string {
+	list := slices.Clone(queries)
+	for _, t := range tables {
 		all := make([]int, len(t.Columns))
 		for i := range all {
 			all[i] = i

@@ -8,10 +8,17 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stint-go/stint/adapters/internal/spendsql"
 	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/internal/fault"
 )
+
+// place is where a store works: a DB, with transactions of its own, or a Tx.
+type place interface {
+	// read runs f in a transaction that sees one state of the data; write runs f as the one writer, and keeps what it wrote
+	// unless it fails. f may run again.
+	read(ctx context.Context, f func(*conn) error) error
+	write(ctx context.Context, f func(*conn) error) error
+}
 
 // read runs f in a transaction that sees one state of the data and changes nothing.
 func (d *DB) read(ctx context.Context, f func(*conn) error) error {
@@ -78,7 +85,6 @@ func (d *DB) attempt(ctx context.Context, reading bool, f func(*conn) error) err
 // conn is a connection in a transaction.
 type conn struct {
 	d       *DB
-	queries *spendsql.Queries
 	conn    *sql.Conn
 	tx      *sql.Tx
 	reading bool
@@ -87,9 +93,9 @@ type conn struct {
 		text string
 		*sql.Stmt
 	}
-	cache   *spendsql.Cache // what may be left unread; nil where nothing is known
-	changed int64           // rows, so far
-	done    func()          // what is to be done once the transaction is committed
+	knows   bool   // what the stores know holds, and they may add what they read and write here
+	changed int64  // rows, so far
+	done    func() // adds it, once the transaction is committed
 	// ctx has the caller's values, and does not end: a statement that is interrupted ends its transaction, and the next one
 	// would be in none. What ends is looked at between statements and rows, which are short.
 	ctx  context.Context
@@ -104,11 +110,8 @@ func (d *DB) begin(ctx context.Context, reading bool) (*conn, error) {
 	if err != nil { // a driver may say only that it was interrupted while it opened a connection
 		return nil, d.failed(errors.Join(err, ctx.Err()))
 	}
-	c := &conn{d: d, queries: d.queries, conn: one, reading: reading, ctx: context.WithoutCancel(ctx), stop: func() {}}
-	if reading { // nobody looks whether what is known still holds
-		c.queries = d.queries.Forgetful()
-	}
-	if err = c.begin(ctx); err == nil && !reading && d.queries != nil { // else there are no tables yet
+	c := &conn{d: d, conn: one, reading: reading, ctx: context.WithoutCancel(ctx), stop: func() {}}
+	if err = c.begin(ctx); err == nil && !reading && !d.migrating {
 		_, err = c.exec(ctx, reserveWriter)
 	}
 	if err != nil {
@@ -180,7 +183,7 @@ func (c *conn) commit() error {
 	return fmt.Errorf("%w: %w", fault.ErrUncertain, err)
 }
 
-// Run implements sqlrow.Conn.
+// Run implements sqlrow.Conn. A statement without Each is an INSERT, UPDATE or DELETE: the rows that it changes are counted.
 func (c *conn) Run(ctx context.Context, list ...sqlrow.Stmt) error {
 	for _, st := range list {
 		if err := c.run(ctx, st); err != nil {

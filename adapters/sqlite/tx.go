@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/stint-go/stint/adapters/internal/spendsql"
 	"github.com/stint-go/stint/internal/fault"
 	"github.com/stint-go/stint/spendlimit"
 )
@@ -15,10 +14,9 @@ import (
 // Tx is the stores of a DB inside a transaction of the caller: what they write is kept if the caller commits, together with
 // the caller's own rows, and else is as if it had never been.
 type Tx struct {
-	d       *DB
-	tx      *sql.Tx
-	queries *spendsql.Queries
-	mu      sync.Mutex
+	d  *DB
+	tx *sql.Tx
+	mu sync.Mutex
 }
 
 // WithTx returns the stores inside tx, which is a transaction of the *sql.DB that the DB was made on. It should have begun
@@ -33,7 +31,7 @@ type Tx struct {
 // A transaction holds the file's one writer, so keep it short. On a pool with one connection, no other call of the DB is
 // answered before it has ended.
 func (d *DB) WithTx(tx *sql.Tx) *Tx {
-	return &Tx{d: d, tx: tx, queries: d.queries.Forgetful()}
+	return &Tx{d: d, tx: tx}
 }
 
 // Spend returns the store for spendlimit.
@@ -59,7 +57,7 @@ func (t *Tx) enter(ctx context.Context) (*conn, error) {
 		return nil, unavailable(ctx.Err())
 	}
 	t.mu.Lock()
-	return &conn{d: t.d, queries: t.queries, tx: t.tx, ctx: context.WithoutCancel(ctx)}, nil
+	return &conn{d: t.d, tx: t.tx, ctx: context.WithoutCancel(ctx)}, nil
 }
 
 // write keeps what f wrote behind a savepoint, until it is known to have all succeeded.
