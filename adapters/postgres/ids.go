@@ -56,7 +56,8 @@ func (b *blocks) forget() {
 	clear(b.of)
 }
 
-// NewIDs implements sqlrow.Conn. Each set of tables has a sequence ids. It is not rolled back, so a block stays ours whatever becomes of the transaction.
+// NewIDs implements sqlrow.Conn. Each set of tables has a sequence, named ids; a sequence is not rolled back, so a block stays ours
+// whatever becomes of the transaction.
 func (c *conn) NewIDs(ctx context.Context, t *sqlrow.Table, n int) ([]int64, error) {
 	ids := c.d.ids.take(t.Set, make([]int64, 0, n), n)
 	for len(ids) < n {

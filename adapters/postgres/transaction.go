@@ -80,7 +80,7 @@ type conn struct {
 	wait []sqlrow.Stmt
 	// drifts: each statement sees other data, so that a look has to lock what it looks at.
 	drifts bool
-	judged bool
+	judged bool // with an error: see judge
 }
 
 // judge takes the answer of the function that a step is for. If that is an error it is the step's, whatever error it is.
