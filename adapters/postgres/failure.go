@@ -14,12 +14,8 @@ import (
 
 // unavailable says of a failure that nothing was applied.
 func unavailable(err error) error {
-	for _, known := range []error{
-		nil, fault.ErrUnavailable, fault.ErrUncertain, fault.ErrClosed, fault.ErrInvalid, fault.ErrSchema, sqlrow.ErrGrew,
-	} {
-		if errors.Is(err, known) {
-			return err
-		}
+	if err == nil || fault.HasPhase(err) || errors.Is(err, fault.ErrInvalid) || errors.Is(err, sqlrow.ErrGrew) {
+		return err
 	}
 	switch code(err) {
 	case "42P01", "42703", "3F000": // table, column, schema is missing

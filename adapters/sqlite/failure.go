@@ -70,10 +70,8 @@ func (e *busyError) Unwrap() error { return e.error }
 
 // failed says of what was surely not applied why.
 func (d *DB) failed(err error) error {
-	for _, known := range []error{fault.ErrUnavailable, fault.ErrUncertain, fault.ErrClosed, fault.ErrInvalid, fault.ErrSchema} {
-		if err == nil || errors.Is(err, known) {
-			return err
-		}
+	if err == nil || fault.HasPhase(err) || errors.Is(err, fault.ErrInvalid) {
+		return err
 	}
 	code := codeOf(err)
 	switch {
