@@ -230,7 +230,7 @@ const maxMore = 3
 func (p *Pool) steps(ctx context.Context, n *Need, s *step, judge func(int64, *Set) error, judged *bool) error {
 	for try := 0; ; try++ {
 		*judged = false
-		s.need = n
+		s.loads = n
 		err := p.store.Step(ctx, *n, judge)
 		switch {
 		case err == nil && !*judged:
@@ -239,9 +239,9 @@ func (p *Pool) steps(ctx context.Context, n *Need, s *step, judge func(int64, *S
 			return err
 		case n.All && try > maxMore+2:
 			return fmt.Errorf("%w: the store does not load what a step needs", ErrUnavailable)
-		case try >= maxMore:
-			n.All = true
 		}
+		*n = s.need
+		n.All = n.All || try >= maxMore
 	}
 }
 
@@ -255,14 +255,14 @@ func (b *batch) run(clock int64, set *Set) error {
 		return err
 	}
 	b.judged = true
-	p := set.Pool()
-	b.waiting = p != nil && p.Waiting > 0
 	return nil
 }
 
 // done hands out what a committed step gave to others than its callers.
 func (b *batch) done() {
 	s := &b.step
+	p := s.set.Pool()
+	b.waiting = p != nil && p.Waiting > 0
 	b.short = false
 	for _, c := range b.commands {
 		if full := (*FullError)(nil); errors.As(c.base().err, &full) {
