@@ -367,6 +367,14 @@ func (s *step) current(l *LeaseRow) uint64 {
 	return 0
 }
 
+// superseded tells whether a slot of a lease was granted again.
+func (s *step) superseded(l *LeaseRow) bool {
+	return slices.ContainsFunc(l.Slots, func(i int) bool {
+		r := s.set.Slot(i)
+		return r != nil && r.Epoch > l.Epoch
+	})
+}
+
 // renew prolongs a lease (R7).
 type renew struct {
 	call
@@ -454,7 +462,7 @@ func (c *release) run(s *step) error {
 	switch {
 	case err != nil:
 		return err
-	case l.Status == LeaseEnded && l.End.Reason == ReasonReleased:
+	case l.Status == LeaseEnded && l.End.Reason == ReasonReleased && !s.superseded(l):
 		c.last, c.already = l, true
 		return nil
 	case l.Status != LeaseLive:
