@@ -23,11 +23,14 @@ type DB struct {
 	closed  bool
 	ledgers map[string]*ledger
 	last    *ledger // the one of the last step
+
+	pools    map[string]*pool
+	lastPool *pool
 }
 
 // New returns an empty DB.
 func New(o *Options) *DB {
-	db := &DB{clock: time.Now, ledgers: map[string]*ledger{}}
+	db := &DB{clock: time.Now, ledgers: map[string]*ledger{}, pools: map[string]*pool{}}
 	if o != nil && o.Clock != nil {
 		db.clock = o.Clock
 	}

@@ -1,0 +1,331 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stint-go/stint/allocator"
+)
+
+// Pools returns the DB's store for allocator.
+func (db *DB) Pools() allocator.Store { return poolStore{db} }
+
+type poolStore struct{ db *DB }
+
+// pool is the rows of one pool, and indexes of them. A row never changes: a step that changes one puts another in its place.
+type pool struct {
+	name    string
+	row     *allocator.PoolRow
+	groups  map[allocator.GroupKey]*allocator.GroupRow
+	slots   []*slotPlace
+	leases  leases
+	tickets map[int64]*ticketPlace
+	set     *allocator.Set
+
+	held    map[string]*leasePlace  // live and offered leases by attempt
+	queued  map[string]*ticketPlace // tickets by attempt
+	lines   map[allocator.GroupKey]*line
+	waiting []*line // those with tickets
+
+	free     bitmap
+	cooling  queue[*slotPlace]
+	expiring queue[*leasePlace] // live leases by expiry
+	aging    queue[*leasePlace] // live leases by age
+	offers   queue[*leasePlace] // by expiry
+	ended    queue[*leasePlace] // by end
+	patience queue[*ticketPlace]
+	history  history
+}
+
+// slotPlace is a slot's row and its place in the indexes.
+type slotPlace struct {
+	row   *allocator.SlotRow
+	place int // in cooling
+	change
+}
+
+// leasePlace is a lease's row and its place in the indexes.
+type leasePlace struct {
+	row   *allocator.LeaseRow
+	place int // in expiring, offers or ended
+	age   int // in aging
+	change
+}
+
+// ticketPlace is a ticket's row and its place in the indexes.
+type ticketPlace struct {
+	row   *allocator.TicketRow
+	place int // in patience
+}
+
+// Step implements allocator.Store.
+func (st poolStore) Step(ctx context.Context, n allocator.Need, f func(int64, *allocator.Set) error) error {
+	st.db.mu.Lock()
+	defer st.db.mu.Unlock()
+	if err := st.usable(ctx); err != nil {
+		return err
+	}
+	p := st.db.pool(n.Pool)
+	defer p.set.Reset() // also when f panics
+	clock := st.db.clock().UnixMicro()
+	if p.row != nil {
+		p.load(&n, p.row.Now(clock))
+	}
+	if err := f(clock, p.set); err != nil || n.ReadOnly {
+		return err
+	}
+	return p.write(p.set.Changes())
+}
+
+func (st poolStore) usable(ctx context.Context) error {
+	if st.db.closed {
+		return allocator.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return errors.Join(allocator.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// pool returns the pool of a name, which has no row before it is created.
+func (db *DB) pool(name string) *pool {
+	if db.lastPool != nil && db.lastPool.name == name {
+		return db.lastPool
+	}
+	p := db.pools[name]
+	if p == nil {
+		p = &pool{
+			name:   name,
+			groups: map[allocator.GroupKey]*allocator.GroupRow{}, tickets: map[int64]*ticketPlace{}, set: allocator.NewSet(),
+			held: map[string]*leasePlace{}, queued: map[string]*ticketPlace{}, lines: map[allocator.GroupKey]*line{},
+		}
+		db.pools[name] = p
+	}
+	db.lastPool = p
+	return p
+}
+
+// load puts the rows that n names into the set.
+func (p *pool) load(n *allocator.Need, now int64) {
+	p.set.AddPool(p.row)
+	for _, a := range n.Attempts {
+		p.addLease(p.held[a])
+		p.addTicket(p.queued[a])
+	}
+	for _, e := range n.Epochs {
+		p.addWhole(p.leases.get(e))
+	}
+	for _, i := range n.Slots {
+		if s := p.slot(i); s != nil {
+			p.addSlotWhole(s)
+		}
+	}
+	for _, k := range n.Groups {
+		p.addGroup(k)
+	}
+	if n.Timely {
+		p.loadTimely(now)
+	}
+	if n.Due > 0 {
+		p.expiring.before(now, n.Due, p.addWhole)
+		p.aging.before(now-p.row.Policy.MaxLease.Microseconds(), n.Due, p.addWhole)
+	}
+	if n.Free > 0 {
+		p.free.lowest(n.Free, func(i int) { p.set.AddSlot(p.slots[i].row) })
+	}
+	p.loadHeads(n.Heads)
+	if n.Next || n.Purge > 0 || n.All || n.Incarnation != (allocator.Incarnation{}) {
+		p.loadRare(n, now)
+	}
+}
+
+func (p *pool) loadTimely(now int64) {
+	p.offers.before(now, allocator.MaxTimely, p.addWhole)
+	p.patience.before(now, allocator.MaxTimely, p.addTicket)
+	p.cooling.before(now, allocator.MaxTimely, p.addSlot)
+}
+
+func (p *pool) loadHeads(n int) {
+	for _, l := range p.waiting {
+		for _, t := range l.tickets[:min(n, len(l.tickets))] {
+			p.addTicket(t)
+		}
+	}
+}
+
+// loadRare adds what only few commands need.
+func (p *pool) loadRare(n *allocator.Need, now int64) {
+	if n.Next {
+		p.loadNext()
+	}
+	p.ended.before(now-p.row.Policy.Keep.Microseconds(), n.Purge, p.addLease)
+	if n.Incarnation != (allocator.Incarnation{}) {
+		p.loadAll(n.Incarnation)
+	}
+	if !n.All {
+		return
+	}
+	p.loadAll(allocator.Incarnation{})
+	for _, s := range p.slots {
+		p.addSlot(s)
+	}
+	for k := range p.groups {
+		p.addGroup(k)
+	}
+}
+
+func (p *pool) loadNext() {
+	live, offers := p.expiring.first(), p.offers.first()
+	switch {
+	case live != nil && (offers == nil || live.before(offers)):
+		p.addLease(live.value)
+	case offers != nil:
+		p.addLease(offers.value)
+	}
+	if cool := p.cooling.first(); cool != nil {
+		p.addSlot(cool.value)
+	}
+}
+
+// loadAll adds the live and offered leases and the tickets of a holder, or all of them.
+func (p *pool) loadAll(of allocator.Incarnation) {
+	every := of == allocator.Incarnation{}
+	for _, l := range p.held {
+		if every || l.row.Holder.Incarnation == of {
+			p.addWhole(l)
+		}
+	}
+	for _, t := range p.tickets {
+		if every || t.row.Holder.Incarnation == of {
+			p.addTicket(t)
+		}
+	}
+}
+
+// addWhole adds a lease with its slots. A missing row is none.
+func (p *pool) addWhole(l *leasePlace) {
+	if l == nil {
+		return
+	}
+	p.addLease(l)
+	for _, i := range l.row.Slots {
+		if s := p.slot(i); s != nil {
+			p.addSlot(s)
+		}
+	}
+}
+
+func (p *pool) addLease(l *leasePlace) {
+	if l != nil {
+		p.set.AddLease(l.row)
+		p.addGroup(l.row.Params.Group)
+	}
+}
+
+func (p *pool) addTicket(t *ticketPlace) {
+	if t != nil {
+		p.set.AddTicket(t.row)
+		p.addGroup(t.row.Params.Group)
+	}
+}
+
+func (p *pool) addGroup(k allocator.GroupKey) {
+	if g := p.groups[k]; g != nil {
+		p.set.AddGroup(g)
+	}
+}
+
+func (p *pool) addSlot(s *slotPlace) { p.set.AddSlot(s.row) }
+
+// addSlotWhole adds a slot with the lease that it has.
+func (p *pool) addSlotWhole(s *slotPlace) {
+	p.addSlot(s)
+	if s.row.Status == allocator.SlotLeased {
+		p.addLease(p.leases.get(s.row.Epoch))
+	}
+}
+
+func (p *pool) slot(i int) *slotPlace {
+	if i < 0 || i >= len(p.slots) || p.slots[i].row == nil {
+		return nil
+	}
+	return p.slots[i]
+}
+
+// write applies what a step changed: all of it, or nothing.
+func (p *pool) write(c allocator.Changes) error {
+	if c.Pool == nil {
+		return nil
+	}
+	if what := p.lost(&c); what != "" {
+		return fmt.Errorf("%w: memory: %s is not as it was loaded", allocator.ErrUnavailable, what)
+	}
+	p.row = c.Pool.New
+	for i := range c.Groups {
+		p.putGroup(&c.Groups[i])
+	}
+	for i := range c.Slots {
+		p.putSlot(&c.Slots[i])
+	}
+	for i := range c.Leases {
+		p.putLease(&c.Leases[i])
+	}
+	for i := range c.Tickets {
+		p.putTicket(&c.Tickets[i])
+	}
+	return nil
+}
+
+// lost finds a row that is not the one that the step had.
+func (p *pool) lost(c *allocator.Changes) string {
+	switch {
+	case p.row != c.Pool.Old:
+		return "the pool"
+	case differ(c.Groups, p.group):
+		return "a group"
+	case differ(c.Slots, p.slotRow):
+		return "a slot"
+	case differ(c.Leases, p.leaseRow):
+		return "a lease"
+	case differ(c.Tickets, p.ticketRow):
+		return "a ticket"
+	}
+	return ""
+}
+
+func differ[R any](changes []allocator.Change[R], stored func(*R) *R) bool {
+	for i := range changes {
+		c := &changes[i]
+		if c.Raw != nil || stored(cmp.Or(c.New, c.Old)) != c.Old {
+			return true
+		}
+	}
+	return false
+}
+
+// The rows that are stored with the key of a row, or nil.
+
+func (p *pool) group(g *allocator.GroupRow) *allocator.GroupRow { return p.groups[g.Key] }
+
+func (p *pool) slotRow(s *allocator.SlotRow) *allocator.SlotRow {
+	if at := p.slot(s.Index); at != nil {
+		return at.row
+	}
+	return nil
+}
+
+func (p *pool) leaseRow(l *allocator.LeaseRow) *allocator.LeaseRow {
+	if at := p.leases.get(l.Epoch); at != nil {
+		return at.row
+	}
+	return nil
+}
+
+func (p *pool) ticketRow(t *allocator.TicketRow) *allocator.TicketRow {
+	if at := p.tickets[t.Seq]; at != nil {
+		return at.row
+	}
+	return nil
+}
