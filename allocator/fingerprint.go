@@ -108,7 +108,9 @@ func uvarintLen(n int) int {
 	return size
 }
 
-func addDomain(b []byte, domain string) []byte { return addInt(addText(b, "stint.allocator."+domain), version) }
+func addDomain(b []byte, domain string) []byte {
+	return addInt(addText(b, "stint.allocator."+domain), version)
+}
 
 func fingerprint(kind byte, preimage []byte) Fingerprint {
 	return Fingerprint{kind: kind, sum: sha256.Sum256(preimage)}

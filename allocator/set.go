@@ -9,6 +9,9 @@ type Set struct {
 	leases  rows[uint64, LeaseRow]
 	tickets rows[int64, TicketRow]
 	raws    []*Raw
+
+	attempts   map[string]uint64 // epochs by attempt, of the first attemptsOf leases
+	attemptsOf int
 }
 
 // Change is one row that a step wrote. Old is nil for a new row, New for one to be deleted. Raw is set where a row that can't be
@@ -38,6 +41,9 @@ func (s *Set) Reset() {
 	s.leases.reset()
 	s.tickets.reset()
 	s.raws = s.raws[:0]
+	if s.attemptsOf = 0; len(s.attempts) > 0 {
+		clear(s.attempts)
+	}
 }
 
 // AddPool adds the pool's row.
@@ -88,4 +94,69 @@ func (s *Set) Changes() Changes {
 		c.Pool = &pool[0]
 	}
 	return c
+}
+
+// changed tells whether there are any.
+func (s *Set) changed() bool {
+	return s.pool.changed+s.groups.changed+s.slots.changed+s.leases.changed+s.tickets.changed > 0
+}
+
+// date gives every changed row a revision of its own.
+func (s *Set) date(next func() int64) {
+	for i := range s.groups.list {
+		if e := &s.groups.list[i]; e.fresh && e.row != nil {
+			e.row.Rev = next()
+		}
+	}
+	for i := range s.slots.list {
+		if e := &s.slots.list[i]; e.fresh && e.row != nil {
+			e.row.Rev = next()
+		}
+	}
+	for i := range s.leases.list {
+		if e := &s.leases.list[i]; e.fresh && e.row != nil {
+			e.row.Rev = next()
+		}
+	}
+	for i := range s.tickets.list {
+		if e := &s.tickets.list[i]; e.fresh && e.row != nil {
+			e.row.Rev = next()
+		}
+	}
+}
+
+// live returns the live or offered lease of an attempt, or nil.
+func (s *Set) live(attempt string) *LeaseRow {
+	list := s.leases.list
+	if len(list) > few { // read each row into the map once
+		if s.attempts == nil {
+			s.attempts = map[string]uint64{}
+		}
+		for ; s.attemptsOf < len(list); s.attemptsOf++ {
+			if l := list[s.attemptsOf].row; l != nil && l.Status != LeaseEnded {
+				s.attempts[l.Attempt] = l.Epoch
+			}
+		}
+		l := s.Lease(s.attempts[attempt])
+		if l == nil || l.Status == LeaseEnded {
+			return nil
+		}
+		return l
+	}
+	for i := range list {
+		if l := list[i].row; l != nil && l.Status != LeaseEnded && l.Attempt == attempt {
+			return l
+		}
+	}
+	return nil
+}
+
+// waiting returns the ticket of an attempt, or nil.
+func (s *Set) waiting(attempt string) *TicketRow {
+	for i := range s.tickets.list {
+		if t := s.tickets.list[i].row; t != nil && t.Attempt == attempt {
+			return t
+		}
+	}
+	return nil
 }

@@ -91,3 +91,18 @@ func nameOf(names []string, n uint8) string {
 	}
 	return fmt.Sprintf("unknown(%d)", n)
 }
+
+// VerifyStatus says whether an epoch may use a slot.
+type VerifyStatus uint8
+
+// The answers. Only VerifyCurrent is a yes.
+const (
+	VerifyUnknown VerifyStatus = iota
+	VerifyCurrent
+	VerifyLapsed // it is the last one granted, but its time is over
+	VerifyStale  // it is not that of the slot's lease
+)
+
+func (s VerifyStatus) String() string {
+	return nameOf([]string{"unknown", "current", "lapsed", "stale"}, uint8(s))
+}

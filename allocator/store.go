@@ -27,7 +27,7 @@ type Need struct {
 	Pool     string
 	ReadOnly bool // nothing will be written: a consistent view is enough, without locks
 
-	Attempts []string   // live and offered leases of these attempts, and their tickets
+	Attempts []string   // live and offered leases of these attempts, with their slots, and their tickets
 	Epochs   []uint64   // leases with these epochs, ended ones too, with their slots
 	Slots    []int      // these slots, each with the lease of its epoch where it is leased
 	Groups   []GroupKey // these groups

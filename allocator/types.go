@@ -56,8 +56,8 @@ type PoolState struct {
 	Used          int // slots leased, offered, cooling or quarantined
 	Cooling       int
 	Offered       int
-	Waiting       int // tickets
-	Excess        int // slots in use above the capacity
+	Waiting       int  // tickets
+	Excess        int  // slots in use above the capacity
 	Blocked       bool // nothing is granted until Check has repaired the counts
 	Rev           int64
 }
@@ -276,4 +276,17 @@ func (p *PoolRow) state() PoolState {
 		Name: p.Name, Version: p.Version, Capacity: p.Capacity, Status: p.Status, DrainDeadline: timeOf(p.DrainUS), Policy: p.Policy,
 		Used: p.Used, Cooling: p.Cooling, Offered: p.Offered, Waiting: p.Waiting, Excess: max(0, p.Used-p.Capacity), Blocked: p.Blocked, Rev: p.Rev,
 	}
+}
+
+// Verification is the answer to a Verify.
+type Verification struct {
+	Status  VerifyStatus
+	Current uint64 // the slot's epoch
+}
+
+// Configuration is what Configure changes; nil fields stay as they are.
+type Configuration struct {
+	Policy *Policy
+	Groups *[]Group                  // the listed groups, all of them
+	Attrs  map[int]map[string]string // of slots that are free or retired
 }
