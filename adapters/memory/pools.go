@@ -111,7 +111,7 @@ func (db *DB) pool(name string) *pool {
 func (p *pool) load(n *allocator.Need, now int64) {
 	p.set.AddPool(p.row)
 	for _, a := range n.Attempts {
-		p.addLease(p.held[a])
+		p.addWhole(p.held[a])
 		p.addTicket(p.queued[a])
 	}
 	for _, e := range n.Epochs {

@@ -156,7 +156,7 @@ func loadStrict(p *flatPool, n allocator.Need, clock int64) *strictStep {
 // loadNamed adds the rows that the need names.
 func (s *strictStep) loadNamed() {
 	for _, a := range s.need.Attempts {
-		s.addLeases(selected(s.leases, func(l allocator.LeaseRow) bool { return isHeld(l) && l.Attempt == a }, byEpoch))
+		s.addWhole(selected(s.leases, func(l allocator.LeaseRow) bool { return isHeld(l) && l.Attempt == a }, byEpoch))
 		s.addTickets(selected(s.tickets, func(t allocator.TicketRow) bool { return t.Attempt == a }, bySeq))
 	}
 	for _, e := range s.need.Epochs {
