@@ -58,6 +58,8 @@ type step struct {
 type grant struct {
 	attempt string
 	lease   *LeaseRow
+	slots   []*SlotRow
+	leftUS  int64
 }
 
 // drop is a ticket that ended.
@@ -210,9 +212,9 @@ func (p *PoolRow) expires(l *LeaseRow) int64 { return min(l.ExpiresUS, p.maxUnti
 func (p *PoolRow) over(l *LeaseRow, now int64) Reason {
 	switch {
 	case now > p.maxUntil(l):
-		return MaxLease
+		return ReasonMaxLease
 	case now > p.expires(l):
-		return Expired
+		return ReasonExpired
 	}
 	return 0
 }
@@ -314,7 +316,7 @@ func (s *step) timely() error {
 		}
 		slices.SortFunc(over, func(a, b *LeaseRow) int { return cmp.Compare(a.Epoch, b.Epoch) })
 		for _, l := range over {
-			if err := s.end(l, EndRow{Reason: Unclaimed, AtUS: s.now}); err != nil {
+			if err := s.end(l, EndRow{Reason: ReasonUnclaimed, AtUS: s.now}); err != nil {
 				return err
 			}
 		}
@@ -431,7 +433,7 @@ func (s *step) end(l *LeaseRow, e EndRow) error {
 			return &CorruptError{What: "the epoch of a slot of a lease", Stored: int64(l.Epoch), Actual: epochOf(r)}
 		}
 	}
-	cools := e.Reason != Released && e.Reason != Unclaimed && !p.Policy.Fenced && p.Policy.Cooling > 0
+	cools := e.Reason != ReasonReleased && e.Reason != ReasonUnclaimed && !p.Policy.Fenced && p.Policy.Cooling > 0
 	p = s.pool()
 	for _, i := range l.Slots {
 		r := s.slot(i)
@@ -451,7 +453,7 @@ func (s *step) end(l *LeaseRow, e EndRow) error {
 	}
 	row := s.lease(l.Epoch)
 	row.Status, row.End = LeaseEnded, e
-	if e.Reason != Released {
+	if e.Reason != ReasonReleased {
 		s.ended = append(s.ended, row)
 	}
 	s.room = true
@@ -596,9 +598,11 @@ func (s *step) serve(t *TicketRow, slots []int) error {
 	s.pool().Waiting--
 	s.set.groups.edit(t.Params.Group).Waiting--
 	if here {
-		s.granted = append(s.granted, grant{t.Attempt, l})
+		g := grant{attempt: t.Attempt, lease: l, leftUS: s.left(l)}
+		g.slots, err = s.appendSlots(nil, l)
+		s.granted = append(s.granted, g)
 	}
-	return nil
+	return err
 }
 
 // grant makes a lease (R1): one new epoch, put on all its slots, and nothing of any earlier lease.

@@ -414,17 +414,17 @@ func (c *reclaim) prove(s *step, l *LeaseRow) error {
 		return ErrNotReclaimable
 	}
 	switch why := s.overdue(l); c.Reason {
-	case Forced:
+	case ReasonForced:
 		return nil
-	case MaxLease:
-		if why == MaxLease {
+	case ReasonMaxLease:
+		if why == ReasonMaxLease {
 			return nil
 		}
-	case Expired: // named MaxLease when both hold
-		if why == Expired {
+	case ReasonExpired: // named MaxLease when both hold
+		if why == ReasonExpired {
 			return nil
 		}
-	case DeadOwner:
+	case ReasonDeadOwner:
 		if c.dead != nil && *c.dead == l.Holder && l.Params.Owner == OwnerSelf {
 			return nil
 		}
@@ -449,7 +449,7 @@ func (c *reclaim) force(s *step, raw *Raw) error {
 	switch {
 	case raw.Evidence(name) != c.Fingerprint:
 		return &StaleError{}
-	case c.Reason != Forced:
+	case c.Reason != ReasonForced:
 		return ErrNotReclaimable
 	case !s.need.All:
 		return s.more(func(n *Need) { n.All = true })
@@ -470,7 +470,7 @@ func (c *reclaim) force(s *step, raw *Raw) error {
 // mend takes back a slot that does not fit its lease. Every lease that names it ends.
 func (c *reclaim) mend(s *step, r *SlotRow) error {
 	switch {
-	case c.Reason != Forced:
+	case c.Reason != ReasonForced:
 		return ErrNotReclaimable
 	case !s.need.All:
 		return s.more(func(n *Need) { n.All = true })
@@ -482,7 +482,7 @@ func (c *reclaim) mend(s *step, r *SlotRow) error {
 		}
 		evidence := l.Evidence(s.set.Pool().Name).Sum()
 		row := s.lease(l.Epoch)
-		row.Status, row.End = LeaseEnded, EndRow{Reason: Forced, AtUS: s.now, By: c.Note, Evidence: evidence}
+		row.Status, row.End = LeaseEnded, EndRow{Reason: ReasonForced, AtUS: s.now, By: c.Note, Evidence: evidence}
 		s.ended = append(s.ended, row)
 		for _, other := range l.Slots {
 			if o := s.set.Slot(other); o != nil && o.Status == SlotLeased && o.Epoch == l.Epoch {

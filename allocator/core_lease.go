@@ -7,10 +7,13 @@ import (
 )
 
 // call is what every command has.
-type call struct{ err error }
+type call struct {
+	err    error
+	events []Event // of its batch, if its caller leads it
+}
 
 func (k *call) base() *call { return k }
-func (k *call) reset()      { k.err = nil }
+func (k *call) reset()      { k.err, k.events = nil, k.events[:0] }
 
 // acquire asks for a lease, or for a place in the queue.
 type acquire struct {
@@ -291,7 +294,7 @@ func (c *cancel) need(n *Need) {
 func (c *cancel) run(s *step) error {
 	c.lease, c.ticket = nil, false
 	if l := s.set.live(c.attempt); l != nil && l.Holder.Incarnation == c.holder {
-		if err := s.end(l, EndRow{Reason: Released, AtUS: s.now}); err != nil {
+		if err := s.end(l, EndRow{Reason: ReasonReleased, AtUS: s.now}); err != nil {
 			return err
 		}
 		c.lease = s.set.Lease(l.Epoch)
@@ -332,7 +335,7 @@ func (c *leave) run(s *step) error {
 	}
 	slices.SortFunc(leases, func(a, b *LeaseRow) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	for _, l := range leases {
-		if err := s.end(l, EndRow{Reason: Released, AtUS: s.now}); err != nil {
+		if err := s.end(l, EndRow{Reason: ReasonReleased, AtUS: s.now}); err != nil {
 			return err
 		}
 	}
@@ -370,9 +373,9 @@ type renew struct {
 	ref Ref
 	seq int64
 
-	lease  *LeaseRow // the answer, with its Renewed
-	slots  []*SlotRow
-	leftUS int64
+	lease   *LeaseRow // the answer
+	slots   []*SlotRow
+	renewed RenewRow
 }
 
 func (c *renew) need(n *Need) {
@@ -407,7 +410,7 @@ func (c *renew) run(s *step) error {
 	case p.Status != PoolOpen && p.DrainUS > 0 && s.now > p.DrainUS: // R19
 		return ErrDraining
 	case s.now > most && !s.jumping(): // R7b
-		return &LostError{Reason: MaxLease, CurrentEpoch: s.current(l)}
+		return &LostError{Reason: ReasonMaxLease, CurrentEpoch: s.current(l)}
 	}
 	old := p.expires(l)
 	expires := min(max(old, sum(s.now, l.TTLUS)), most)
@@ -419,7 +422,7 @@ func (c *renew) run(s *step) error {
 }
 
 func (c *renew) answer(s *step, l *LeaseRow) (err error) {
-	c.lease, c.leftUS = l, l.Renewed.LeftUS
+	c.lease, c.renewed = l, l.Renewed
 	c.slots, err = s.appendSlots(c.slots[:0], l)
 	return err
 }
@@ -451,13 +454,13 @@ func (c *release) run(s *step) error {
 	switch {
 	case err != nil:
 		return err
-	case l.Status == LeaseEnded && l.End.Reason == Released:
+	case l.Status == LeaseEnded && l.End.Reason == ReasonReleased:
 		c.last, c.already = l, true
 		return nil
 	case l.Status != LeaseLive:
 		return &StaleError{Epoch: s.current(l)}
 	}
-	if err := s.end(l, EndRow{Reason: Released, AtUS: s.now}); err != nil {
+	if err := s.end(l, EndRow{Reason: ReasonReleased, AtUS: s.now}); err != nil {
 		return err
 	}
 	c.last = s.set.Lease(l.Epoch)

@@ -7,6 +7,7 @@ type look struct {
 	all   bool
 
 	state  PoolState
+	now    int64
 	seen   []Evidence
 	owners []owned // beside seen: whose owner may be asked
 }
@@ -24,7 +25,7 @@ func (c *look) need(n *Need) {
 
 func (c *look) run(s *step) error {
 	c.seen, c.owners = c.seen[:0], c.owners[:0]
-	c.state = s.set.Pool().state()
+	c.state, c.now = s.set.Pool().state(), s.now
 	for _, i := range c.slots {
 		if i >= s.set.Pool().Slots {
 			break

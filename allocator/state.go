@@ -36,17 +36,17 @@ const (
 	LeaseEnded
 )
 
-// Reason says why a lease ended. Expired, MaxLease, DeadOwner and Forced are also the reasons of a Reclaim.
+// Reason says why a lease ended. The last four are also the reasons of a Reclaim.
 type Reason uint8
 
 // The reasons.
 const (
-	Released  Reason = iota + 1
-	Unclaimed        // an offer that nobody took
-	Expired          // not renewed in time
-	MaxLease         // as old as a lease may get
-	DeadOwner        // its holder is proved gone
-	Forced           // by an operator
+	ReasonReleased  Reason = iota + 1
+	ReasonUnclaimed        // an offer that nobody took
+	ReasonExpired          // not renewed in time
+	ReasonMaxLease         // as old as a lease may get
+	ReasonDeadOwner        // its holder is proved gone
+	ReasonForced           // by an operator
 )
 
 // Verdict is what a probe says of a lease.

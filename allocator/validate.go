@@ -197,6 +197,23 @@ func (s *Spec) validate() error {
 	return nil
 }
 
+func (c *Configuration) validate() error {
+	if c.Policy != nil {
+		if err := c.Policy.validate(); err != nil {
+			return err
+		}
+	}
+	for i, attrs := range c.Attrs {
+		if i < 0 || i >= maxCapacity {
+			return invalid("Attrs", "slot %d", i)
+		}
+		if err := validateAttrs(attrs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r *Request) validate() error {
 	if err := validateName("Attempt", r.Attempt); err != nil {
 		return err
@@ -229,9 +246,9 @@ func (r *Reclaim) validate() error {
 		return invalid("Slot", "%d", r.Slot)
 	case r.Fingerprint.IsZero() || r.Fingerprint.kind != kindEvidence:
 		return invalid("Fingerprint", "not that of evidence")
-	case r.Reason < Expired || r.Reason > Forced:
+	case r.Reason < ReasonExpired || r.Reason > ReasonForced:
 		return invalid("Reason", "%v", r.Reason)
-	case r.Reason == Forced && r.Note == "":
+	case r.Reason == ReasonForced && r.Note == "":
 		return invalid("Note", "empty: Forced needs to say who and why")
 	case len(r.Note) > maxNote || !utf8.ValidString(r.Note) || strings.ContainsRune(r.Note, 0):
 		return invalid("Note", "not text of at most %d bytes", maxNote)
@@ -264,7 +281,7 @@ func (l *LeaseRow) Check() string {
 		return "expires_us"
 	case l.RenewSeq < 0:
 		return "renew_seq"
-	case (l.Status == LeaseEnded) != (l.End.Reason >= Released && l.End.Reason <= Forced):
+	case (l.Status == LeaseEnded) != (l.End.Reason >= ReasonReleased && l.End.Reason <= ReasonForced):
 		return "end_reason"
 	}
 	if _, ok := l.Params.Group.Names(); !ok {

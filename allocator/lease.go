@@ -1,0 +1,393 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Lease is a handle on a lease that this process has: the right to its slots until a time. Safe for concurrent use.
+//
+// Valid says at every moment whether this process may still work. Run Keep, in a goroutine of its own, to keep it so;
+// Done closes when the work must stop.
+type Lease struct {
+	pool  *Pool
+	row   *LeaseRow // as it was granted
+	slots []*SlotRow
+	first [1]*SlotRow // room for the slot of most
+
+	mu       sync.Mutex
+	sent     instant       // of the request that was answered last
+	left     time.Duration // from then on
+	expires  int64
+	seq      int64
+	existing bool
+	keeping  bool
+	ended    bool
+	err      error
+	done     chan struct{} // made when somebody asks
+}
+
+// margin is how long before its end a lease is given up by its holder: ttl/10, at least 1 s.
+func (l *LeaseRow) margin() time.Duration { return max(micros(l.TTLUS)/10, time.Second) }
+
+// newLease makes the handle of a lease that lives for left from an instant before the store's now.
+func (p *Pool) newLease(row *LeaseRow, slots []*SlotRow, expires, left int64, sent instant) *Lease {
+	l := &Lease{pool: p, row: row, sent: sent, left: micros(left) - row.margin(), expires: expires, seq: row.RenewSeq}
+	l.slots = append(l.first[:0], slots...)
+	return l
+}
+
+// register returns the process's one handle for a lease: this one, or the one that it has already.
+func (p *Pool) register(l *Lease, existing bool) *Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	attempt := l.row.Attempt
+	if old := p.leases[attempt]; old != nil && old.row.Epoch == l.row.Epoch && old.open() {
+		old.mu.Lock()
+		old.existing = old.existing || existing
+		old.mu.Unlock()
+		return old
+	}
+	l.existing = existing
+	p.leases[attempt] = l
+	if len(p.leases) > p.tidyAt {
+		for a, old := range p.leases {
+			if !old.Valid() {
+				delete(p.leases, a)
+			}
+		}
+		p.leases[attempt] = l
+		p.tidyAt = 2*len(p.leases) + 64
+	}
+	return l
+}
+
+func (l *Lease) open() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.ended
+}
+
+// Ref names the lease for other processes.
+func (l *Lease) Ref() Ref {
+	r := l.ref()
+	r.Identity = l.row.Identity(l.pool.name)
+	return r
+}
+
+func (l *Lease) ref() Ref { return Ref{Pool: l.pool.name, ID: l.row.ID, Epoch: l.row.Epoch} }
+
+// Attempt returns what the lease is for.
+func (l *Lease) Attempt() string { return l.row.Attempt }
+
+// Epoch returns the fencing token: of all leases of the pool that were granted before, each has a lower one. Give it to whatever
+// the work changes, which refuses a lower one than it has seen (R17).
+func (l *Lease) Epoch() uint64 { return l.row.Epoch }
+
+// Slots returns the lease's slots, by index, with their attributes.
+func (l *Lease) Slots() []Slot {
+	list := make([]Slot, len(l.slots))
+	for i, r := range l.slots {
+		list[i] = Slot{Index: r.Index, Attrs: labelMap(r.Attrs)}
+	}
+	return list
+}
+
+// Existing tells whether an Acquire found that the attempt has this lease already.
+func (l *Lease) Existing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.existing
+}
+
+// Left returns how long the work may go on without a renewal: never negative. It counts from when the last request was sent, and ends
+// a margin before the lease does (ttl/10, at least 1 s), so that this process stops before another one starts.
+func (l *Lease) Left() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.remains()
+}
+
+func (l *Lease) remains() time.Duration {
+	if l.ended {
+		return 0
+	}
+	return max(0, l.left-l.pool.since(l.sent))
+}
+
+// Valid tells whether the lease is this process's now. It needs no Keep and asks no store.
+func (l *Lease) Valid() bool { return l.Left() > 0 }
+
+// Done is closed when the lease was released or lost, or, while Keep runs, when its time is over here. It never opens again: after it
+// the handle serves Release only.
+func (l *Lease) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == nil {
+		l.done = make(chan struct{})
+		if l.ended {
+			close(l.done)
+		}
+	}
+	return l.done
+}
+
+// Err says why Done is closed: nil after a release, and before.
+func (l *Lease) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// finish closes Done, once.
+func (l *Lease) finish(cause error) {
+	l.mu.Lock()
+	first := !l.ended
+	if first {
+		l.ended, l.err = true, cause
+		if l.done != nil {
+			close(l.done)
+		}
+	}
+	l.mu.Unlock()
+	if !first {
+		return
+	}
+	p := l.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leases[l.row.Attempt] == l {
+		delete(p.leases, l.row.Attempt)
+	}
+}
+
+// renewed takes the answer to a renewal that was sent at an instant.
+func (l *Lease) renewed(seq, expires, left int64, sent instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if seq > l.seq || seq == l.seq && l.pool.since(sent) < l.pool.since(l.sent) {
+		l.seq, l.expires, l.sent, l.left = seq, expires, sent, micros(left)-l.row.margin()
+	}
+}
+
+// Release gives the lease back, also after Done. Whatever comes of it, the work must have stopped. After an error that is ErrUnavailable
+// or ErrUncertain call it again.
+func (l *Lease) Release(ctx context.Context) (Released, error) {
+	r, err := l.pool.release(ctx, l.ref())
+	switch {
+	case err == nil:
+		l.finish(nil)
+	case errors.Is(err, ErrStale):
+		l.finish(err)
+	}
+	return r, wrap("release", err)
+}
+
+// Renew prolongs the lease once, for those who don't run Keep.
+func (l *Lease) Renew(ctx context.Context) (Renewal, error) {
+	r, err := l.renew(ctx)
+	return r, wrap("renew", err)
+}
+
+func (l *Lease) renew(ctx context.Context) (Renewal, error) {
+	l.mu.Lock()
+	seq := l.seq + 1
+	ended, cause := l.ended, l.err
+	l.mu.Unlock()
+	if ended {
+		return Renewal{}, errors.Join(ErrLost, cause)
+	}
+	r, err := l.pool.renew(ctx, l.ref(), seq)
+	switch stale := (*StaleError)(nil); {
+	case errors.Is(err, ErrLost):
+		l.finish(err)
+	case errors.As(err, &stale): // somebody else renews with the same Ref
+		l.mu.Lock()
+		l.seq = max(l.seq, stale.Seq)
+		l.mu.Unlock()
+	}
+	return r, err
+}
+
+const (
+	firstRetry = 250 * time.Millisecond
+	// A renewal is sent when this part of the time left has passed.
+	renewPart = 3
+)
+
+// Keep renews the lease until ctx ends or the lease does, and closes Done when it does. Run it in a goroutine of its own, never behind
+// the work: it is what makes Done close in time. It returns nil when ctx ended or the lease was released; else ErrLapsed
+// when the time is over here, or a [LostError]. The end of ctx does not release.
+func (l *Lease) Keep(ctx context.Context) error {
+	if ctx == nil {
+		return wrap("keep", invalid("ctx", "nil"))
+	}
+	l.mu.Lock()
+	busy := l.keeping
+	l.keeping = true
+	l.mu.Unlock()
+	if busy {
+		return wrap("keep", invalid("Keep", "runs already"))
+	}
+	defer func() {
+		l.mu.Lock()
+		l.keeping = false
+		l.mu.Unlock()
+	}()
+	return wrap("keep", l.keep(ctx))
+}
+
+func (l *Lease) keep(ctx context.Context) error {
+	var last error // of a renewal
+	retry := firstRetry
+	timer := time.NewTimer(l.pause())
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.Done():
+			return l.Err()
+		case <-timer.C:
+		}
+		left := l.Left()
+		if left == 0 {
+			l.finish(errors.Join(ErrLapsed, last))
+			return l.Err()
+		}
+		if l.oldest() {
+			timer.Reset(left)
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, left)
+		_, err := l.renew(limited)
+		cancel()
+		switch {
+		case err == nil:
+			last, retry = nil, firstRetry
+			timer.Reset(l.pause())
+		case errors.Is(err, ErrLost):
+			return l.Err()
+		default:
+			last = err
+			timer.Reset(min(retry, l.Left()))
+			retry = min(2*retry, max(firstRetry, micros(l.row.TTLUS)/10))
+		}
+	}
+}
+
+// pause is how long to wait before the next renewal.
+func (l *Lease) pause() time.Duration {
+	left := l.Left()
+	return min(left, l.pool.spread(left/renewPart))
+}
+
+// oldest tells that no renewal can prolong the lease: it is as old as it may get.
+func (l *Lease) oldest() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.expires >= l.row.MaxUS
+}
+
+// Renewal is the answer to a Renew.
+type Renewal struct {
+	Lease     *Lease    // the handle: a new one if the process had none, or one that is done
+	ExpiresAt time.Time // on the store's clock
+	Left      time.Duration
+	// Lapsed says that the lease was over when it was renewed, though nobody had taken it. The holder had no right
+	// meanwhile and must check its work.
+	Lapsed bool
+}
+
+// Renew prolongs the lease of a Ref by its ttl from the store's now, up to its longest life; the epoch stays. seq is the number of the
+// renewal, 1, 2, 3 …: a retry with the same number gets the same answer. A lease that is over is a [LostError].
+func (p *Pool) Renew(ctx context.Context, ref Ref, seq uint64) (Renewal, error) {
+	err := ref.validate()
+	if err == nil && (seq == 0 || seq > maxCounter) {
+		err = invalid("seq", "%d", seq)
+	}
+	if err != nil {
+		return Renewal{}, wrap("renew", err)
+	}
+	r, err := p.renew(ctx, ref, int64(seq))
+	return r, wrap("renew", err)
+}
+
+func (p *Pool) renew(ctx context.Context, ref Ref, seq int64) (Renewal, error) {
+	if ref.Pool != p.name {
+		return Renewal{}, &StaleError{}
+	}
+	c := &renew{ref: ref, seq: seq}
+	sent := p.instant()
+	if err := p.do(ctx, c); err != nil {
+		return Renewal{}, err
+	}
+	expires, left := c.renewed.ExpiresUS, c.renewed.LeftUS
+	l := p.register(p.newLease(c.lease, c.slots, expires, left, sent), true)
+	l.renewed(seq, expires, left, sent)
+	return Renewal{Lease: l, ExpiresAt: timeOf(expires), Left: micros(left), Lapsed: c.renewed.Lapsed}, nil
+}
+
+// Released is the answer to a Release.
+type Released struct {
+	Last            LeaseState // the lease as it ended
+	AlreadyReleased bool       // by an earlier call
+}
+
+// Release ends the lease of a Ref. A lease that ended in another way, or another lease in its place, is ErrStale; nothing but
+// this very lease is ever released (R8).
+func (p *Pool) Release(ctx context.Context, ref Ref) (Released, error) {
+	if err := ref.validate(); err != nil {
+		return Released{}, wrap("release", err)
+	}
+	r, err := p.release(ctx, ref)
+	if err == nil {
+		p.mu.Lock()
+		l := p.leases[r.Last.Attempt]
+		p.mu.Unlock()
+		if l != nil && l.row.Epoch == ref.Epoch {
+			l.finish(nil)
+		}
+	}
+	return r, wrap("release", err)
+}
+
+func (p *Pool) release(ctx context.Context, ref Ref) (Released, error) {
+	if ref.Pool != p.name {
+		return Released{}, &StaleError{}
+	}
+	c := &release{ref: ref}
+	if err := p.do(ctx, c); err != nil {
+		return Released{}, err
+	}
+	return Released{Last: c.last.state(p.name), AlreadyReleased: c.already}, nil
+}
+
+// Verify tells whether the epoch is that of the lease which may use the slot now: VerifyCurrent with a nil error. VerifyLapsed
+// comes with ErrLapsed, VerifyStale with a [StaleError]. A resource asks this before it takes a result, or keeps the
+// highest epoch that it has seen and refuses lower ones (R17).
+func (p *Pool) Verify(ctx context.Context, slot int, epoch uint64) (Verification, error) {
+	var err error
+	switch {
+	case slot < 0:
+		err = invalid("slot", "%d", slot)
+	case epoch == 0:
+		err = invalid("epoch", "0")
+	}
+	c := &verify{index: slot, epoch: epoch}
+	if err == nil {
+		err = p.look(ctx, c)
+	}
+	if err == nil {
+		switch c.answer.Status {
+		case VerifyCurrent:
+		case VerifyLapsed:
+			err = ErrLapsed
+		default:
+			err = &StaleError{Epoch: c.answer.Current}
+		}
+	}
+	return c.answer, wrap("verify", err)
+}
