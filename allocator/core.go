@@ -30,7 +30,8 @@ type command interface {
 // step is the judgement of one batch.
 type step struct {
 	set   *Set
-	need  *Need // what was loaded; enlarged with errMore
+	loads *Need // what the store was asked for
+	need  Need  // the same, enlarged with errMore; a store may make a step twice, so each time anew
 	clock int64 // as the store says
 	now   int64 // never goes back (R14)
 
@@ -105,7 +106,7 @@ func (s *step) apply(commands []command) error {
 func isRefusal(err error) bool { return !errors.Is(err, errMore) }
 
 func (s *step) begin() {
-	s.now = s.clock
+	s.now, s.need = s.clock, *s.loads
 	s.lapsed, s.room, s.moreDue = false, false, false
 	s.granted, s.dropped, s.ended, s.raws = s.granted[:0], s.dropped[:0], s.ended[:0], s.raws[:0]
 	s.swept, s.thawed, s.purged = 0, 0, 0
@@ -132,12 +133,13 @@ func (s *step) finish() {
 		p.Status = PoolDrained
 	}
 	p.SeenUS = s.now
+	p.Rev++ // also when no row but the pool's is changed, or rows only go
 	set.date(func() int64 { p.Rev++; return p.Rev })
 }
 
 // more enlarges the need.
 func (s *step) more(enlarge func(n *Need)) error {
-	enlarge(s.need)
+	enlarge(&s.need)
 	return errMore
 }
 

@@ -230,7 +230,7 @@ const maxMore = 3
 func (p *Pool) steps(ctx context.Context, n *Need, s *step, judge func(int64, *Set) error, judged *bool) error {
 	for try := 0; ; try++ {
 		*judged = false
-		s.need = n
+		s.loads = n
 		err := p.store.Step(ctx, *n, judge)
 		switch {
 		case err == nil && !*judged:
@@ -239,9 +239,9 @@ func (p *Pool) steps(ctx context.Context, n *Need, s *step, judge func(int64, *S
 			return err
 		case n.All && try > maxMore+2:
 			return fmt.Errorf("%w: the store does not load what a step needs", ErrUnavailable)
-		case try >= maxMore:
-			n.All = true
 		}
+		*n = s.need
+		n.All = n.All || try >= maxMore
 	}
 }
 

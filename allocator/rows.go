@@ -5,6 +5,7 @@ type rows[K comparable, R any] struct {
 	list    []entry[K, R]
 	many    map[K]int // positions, once there are more than few
 	changed int
+	order   []*entry[K, R] // scratch
 }
 
 // entry is a row as it was loaded and as it is. A nil old is a new row, a nil row one that is deleted.

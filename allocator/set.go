@@ -1,5 +1,10 @@
 package allocator
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Set is the rows of one step. A store fills it with the Add methods, hands it to the step's function, and then writes its
 // Changes. Rows that were added are never changed; a changed row is a new one. Not safe for concurrent use.
 type Set struct {
@@ -101,28 +106,30 @@ func (s *Set) changed() bool {
 	return s.pool.changed+s.groups.changed+s.slots.changed+s.leases.changed+s.tickets.changed > 0
 }
 
-// date gives every changed row a revision of its own.
+// date gives every changed row a revision of its own, in the order of keys: in whatever order a store loads rows, they get the same.
 func (s *Set) date(next func() int64) {
-	for i := range s.groups.list {
-		if e := &s.groups.list[i]; e.fresh && e.row != nil {
-			e.row.Rev = next()
+	dateRows(&s.groups, func(g *GroupRow) { g.Rev = next() })
+	dateRows(&s.slots, func(r *SlotRow) { r.Rev = next() })
+	dateRows(&s.leases, func(l *LeaseRow) { l.Rev = next() })
+	dateRows(&s.tickets, func(t *TicketRow) { t.Rev = next() })
+}
+
+func dateRows[K cmp.Ordered, R any](x *rows[K, R], date func(*R)) {
+	if x.changed == 0 {
+		return
+	}
+	list := x.order[:0]
+	for i := range x.list {
+		if e := &x.list[i]; e.fresh && e.row != nil {
+			list = append(list, e)
 		}
 	}
-	for i := range s.slots.list {
-		if e := &s.slots.list[i]; e.fresh && e.row != nil {
-			e.row.Rev = next()
-		}
+	slices.SortFunc(list, func(a, b *entry[K, R]) int { return cmp.Compare(a.key, b.key) })
+	for _, e := range list {
+		date(e.row)
 	}
-	for i := range s.leases.list {
-		if e := &s.leases.list[i]; e.fresh && e.row != nil {
-			e.row.Rev = next()
-		}
-	}
-	for i := range s.tickets.list {
-		if e := &s.tickets.list[i]; e.fresh && e.row != nil {
-			e.row.Rev = next()
-		}
-	}
+	clear(list)
+	x.order = list
 }
 
 // live returns the live or offered lease of an attempt, or nil.
