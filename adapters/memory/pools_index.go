@@ -51,15 +51,12 @@ func (p *pool) dropSlot(s *slotPlace) {
 func (p *pool) putLease(c *allocator.Change[allocator.LeaseRow]) {
 	switch {
 	case c.Old == nil:
-		l := &leasePlace{row: c.New}
-		l.lease = l
-		p.leases.add(l)
-		p.indexLease(l)
+		p.indexLease(p.leases.add(c.New))
 	case c.New == nil:
 		l := p.leases.get(c.Old.Epoch)
 		p.dropLease(l)
 		l.remove()
-		p.leases.remove(c.Old.Epoch)
+		p.leases.remove(l)
 	default:
 		l := p.leases.get(c.Old.Epoch)
 		if c.Old.Status == allocator.LeaseLive && c.New.Status == allocator.LeaseLive {
@@ -172,56 +169,57 @@ func (p *pool) dequeue(t *ticketPlace) {
 	delete(p.lines, l.key)
 }
 
-// leases finds leases by epoch. Epochs are given out one after the other, so neighbours share a block.
+// leases keeps leases by epoch. Epochs are given out one after the other, so neighbours share a block.
 type leases struct {
 	blocks map[uint64]*block
 	last   *block // that was looked at
 }
 
-const blockSize = 256
+const blockSize = 64
 
 type block struct {
 	number uint64
 	count  int
-	leases [blockSize]*leasePlace
+	leases [blockSize]leasePlace // without a row where there is none
 }
 
 func (x *leases) block(epoch uint64) *block {
 	number := epoch / blockSize
 	if x.last == nil || x.last.number != number {
-		if b := x.blocks[number]; b != nil {
-			x.last = b
-		} else {
+		b := x.blocks[number]
+		if b == nil {
 			return nil
 		}
+		x.last = b
 	}
 	return x.last
 }
 
 func (x *leases) get(epoch uint64) *leasePlace {
-	if b := x.block(epoch); b != nil {
-		return b.leases[epoch%blockSize]
+	if b := x.block(epoch); b != nil && b.leases[epoch%blockSize].row != nil {
+		return &b.leases[epoch%blockSize]
 	}
 	return nil
 }
 
-func (x *leases) add(l *leasePlace) {
-	epoch := l.row.Epoch
-	b := x.block(epoch)
+func (x *leases) add(row *allocator.LeaseRow) *leasePlace {
+	b := x.block(row.Epoch)
 	if b == nil {
-		b = &block{number: epoch / blockSize}
+		b = &block{number: row.Epoch / blockSize}
 		if x.blocks == nil {
 			x.blocks = map[uint64]*block{}
 		}
 		x.blocks[b.number], x.last = b, b
 	}
-	b.leases[epoch%blockSize] = l
 	b.count++
+	l := &b.leases[row.Epoch%blockSize]
+	l.row, l.lease = row, l
+	return l
 }
 
-func (x *leases) remove(epoch uint64) {
-	b := x.block(epoch)
-	b.leases[epoch%blockSize] = nil
+func (x *leases) remove(l *leasePlace) {
+	b := x.block(l.row.Epoch)
+	l.row = nil
 	if b.count--; b.count == 0 {
 		delete(x.blocks, b.number)
 		x.last = nil
@@ -238,8 +236,9 @@ func (x *leases) after(epoch uint64, f func(*leasePlace) bool) {
 	}
 	slices.Sort(numbers)
 	for _, n := range numbers {
-		for _, l := range x.blocks[n].leases {
-			if l != nil && l.row.Epoch > epoch && !f(l) {
+		b := x.blocks[n]
+		for i := range b.leases {
+			if l := &b.leases[i]; l.row != nil && l.row.Epoch > epoch && !f(l) {
 				return
 			}
 		}
