@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // Sentinel errors; each has one meaning. Test with errors.Is.
@@ -35,33 +37,26 @@ var (
 	// ErrPrecision: a number has more places than the unit.
 	ErrPrecision = errors.New("too precise")
 	// ErrInvalid: bad input (see [InvalidError] for the field).
-	ErrInvalid = errors.New("invalid")
+	ErrInvalid = fault.ErrInvalid
 )
 
 // Phases of a store failure.
 var (
 	// ErrUnavailable: not applied; nothing was written.
-	ErrUnavailable = errors.New("unavailable")
+	ErrUnavailable = fault.ErrUnavailable
 	// ErrUncertain: maybe applied. Call again with the same id: the answer is the true one.
-	ErrUncertain = errors.New("uncertain")
+	ErrUncertain = fault.ErrUncertain
 	// ErrSchema: the store's tables are missing, older or newer than this library.
-	ErrSchema = errors.New("wrong schema")
+	ErrSchema = fault.ErrSchema
 	// ErrClosed: the store handle is closed.
-	ErrClosed = errors.New("closed")
+	ErrClosed = fault.ErrClosed
 )
 
-// InvalidError names the field of a request that is wrong. It unwraps to [ErrInvalid].
-type InvalidError struct {
-	Field  string // in the words of the request type, e.g. "Accounts[1]"
-	Reason string
-}
+// InvalidError names the field of a request that is wrong: Field, in the words of the request type, e.g. "Accounts[1]", and
+// Reason, both strings. It unwraps to [ErrInvalid].
+type InvalidError = fault.InvalidError
 
-func (e *InvalidError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Field, e.Reason) }
-func (e *InvalidError) Unwrap() error { return ErrInvalid }
-
-func invalid(field, format string, args ...any) error {
-	return &InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
-}
+func invalid(field, format string, args ...any) error { return fault.Invalid(field, format, args...) }
 
 // Reason says why a request was refused.
 type Reason uint8
@@ -149,10 +144,5 @@ func (e *StaleError) Error() string {
 }
 func (e *StaleError) Unwrap() error { return ErrStale }
 
-// SchemaError says which schema a store has and which one it must have. It is ErrSchema.
-type SchemaError struct{ Have, Want int }
-
-func (e *SchemaError) Error() string {
-	return fmt.Sprintf("wrong schema: have version %d, want %d", e.Have, e.Want)
-}
-func (e *SchemaError) Unwrap() error { return ErrSchema }
+// SchemaError says which schema a store has and which one it must have, as the numbers Have and Want. It is ErrSchema.
+type SchemaError = fault.SchemaError

@@ -3,8 +3,6 @@ package spendlimit
 import (
 	"slices"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 // A refused command leaves no row in the list of what to write.
@@ -32,17 +30,4 @@ func TestChangesListOnlyWhatStays(t *testing.T) {
 			t.Errorf("step %d: changes after the reset", step)
 		}
 	}
-}
-
-func TestPlain(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		bytes := rapid.SliceOfN(rapid.ByteRange(' ', '~'), 1, 20).Draw(t, "bytes")
-		i := rapid.IntRange(0, len(bytes)-1).Draw(t, "at")
-		bytes[i] = rapid.SampledFrom([]byte{' ', '~', 0, 0x1f, 0x7f, 0x80, 0xff}).Draw(t, "byte")
-		want := !slices.ContainsFunc(bytes, func(b byte) bool { return b < ' ' || b > '~' })
-		if got := plain(string(bytes)); got != want {
-			t.Errorf("plain(%q) = %v", bytes, got)
-		}
-	})
 }

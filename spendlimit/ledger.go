@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stint-go/stint/internal/combine"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // Config is the configuration of a Ledger. Unit is required.
@@ -153,17 +154,7 @@ func (l *Ledger) outcome(c command, err, cause error) error {
 	case errors.Is(err, combine.ErrPanicked):
 		return errors.Join(ErrUncertain, err)
 	}
-	return storeError(err)
-}
-
-// storeError makes sure that the failure of a step says whether it was applied: what does not say so may have been.
-func storeError(err error) error {
-	for _, known := range []error{ErrUnavailable, ErrUncertain, ErrClosed, ErrSchema} {
-		if errors.Is(err, known) {
-			return err
-		}
-	}
-	return errors.Join(ErrUncertain, err)
+	return fault.OrUncertain(err)
 }
 
 // look runs a command that changes nothing.

@@ -9,6 +9,8 @@ import (
 	_ "time/tzdata"
 
 	"pgregory.net/rapid"
+
+	"github.com/stint-go/stint/internal/names"
 )
 
 // nasty lists zones that moved their clocks at midnight, over midnight, by odd amounts, across the date line,
@@ -249,7 +251,7 @@ func TestR7_Zone(t *testing.T) {
 		loc, err := loadZone(name)
 		if !errors.As(err, &bad) || bad.Field != "Zone" || loc != nil {
 			t.Errorf("%q: got %v, %v, want an InvalidError on Zone", name, loc, err)
-		} else if len(err.Error()) > maxName {
+		} else if len(err.Error()) > names.Max {
 			t.Errorf("%q: the error repeats all of an overlong name", name)
 		}
 	}

@@ -5,53 +5,17 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/stint-go/stint/internal/names"
 )
 
-// maxName bounds every name (account, key, group, usage id, label), in bytes.
-const maxName = 256
-
-// validateName accepts valid UTF-8 of 1 to 256 bytes without control characters.
+// validateName accepts what names.Check does, as the name of an account, key, group, usage, label or the like.
 func validateName(field, s string) error {
-	switch {
-	case s == "":
-		return invalid(field, "empty")
-	case len(s) > maxName:
-		return invalid(field, "%d bytes, at most %d", len(s), maxName)
-	}
-	if plain(s) {
-		return nil
-	}
-	if !utf8.ValidString(s) {
-		return invalid(field, "not valid UTF-8")
-	}
-	for i, r := range s {
-		if unicode.IsControl(r) {
-			return invalid(field, "has a control character at byte %d", i)
-		}
+	if why := names.Check(s); why != "" {
+		return &InvalidError{Field: field, Reason: why}
 	}
 	return nil
-}
-
-// plain tells whether s is printable ASCII, as nearly all names are. It looks at eight bytes at once.
-func plain(s string) bool {
-	const high, spaces, deletes = 0x8080808080808080, 0x2020202020202020, 0x0101010101010101
-	for len(s) >= 8 {
-		x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-		// While no byte has its high bit, adding 1 gives that bit to 0x7f only, and taking a space away to what is below it only.
-		if (x|(x+deletes)|(((x|high)-spaces)^high))&high != 0 {
-			return false
-		}
-		s = s[8:]
-	}
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' {
-			return false
-		}
-	}
-	return true
 }
 
 // Bounds of requests, beyond those of names.

@@ -6,8 +6,12 @@
 package memory
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
+
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // Options configures a DB. nil is fine.
@@ -18,19 +22,16 @@ type Options struct {
 
 // DB holds everything in memory behind one mutex. Safe for concurrent use.
 type DB struct {
-	mu      sync.Mutex
-	clock   func() time.Time
-	closed  bool
-	ledgers map[string]*ledger
-	last    *ledger // the one of the last step
-
-	pools    map[string]*pool
-	lastPool *pool
+	mu     sync.Mutex
+	clock  func() time.Time
+	closed bool
+	spend  spend
+	pools  pools
 }
 
 // New returns an empty DB.
 func New(o *Options) *DB {
-	db := &DB{clock: time.Now, ledgers: map[string]*ledger{}, pools: map[string]*pool{}}
+	db := &DB{clock: time.Now}
 	if o != nil && o.Clock != nil {
 		db.clock = o.Clock
 	}
@@ -43,3 +44,16 @@ func (db *DB) Close() {
 	defer db.mu.Unlock()
 	db.closed = true
 }
+
+// usable is for a caller that has the mutex.
+func (db *DB) usable(ctx context.Context) error {
+	if db.closed {
+		return fault.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return errors.Join(fault.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func (db *DB) now() int64 { return db.clock().UnixMicro() }

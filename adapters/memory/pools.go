@@ -3,7 +3,6 @@ package memory
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/stint-go/stint/allocator"
@@ -32,44 +31,48 @@ type pool struct {
 	free     bitmap
 	cooling  queue[*slotPlace]
 	expiring queue[*leasePlace] // live leases by expiry
-	aging    queue[*leasePlace] // live leases by age
+	aging    queue[*leasePlace] // live leases by the time at which they were taken
 	offers   queue[*leasePlace] // by expiry
 	ended    queue[*leasePlace] // by end
-	patience queue[*ticketPlace]
+	deadline queue[*ticketPlace]
 	history  history
 }
 
 // slotPlace is a slot's row and its place in the indexes.
 type slotPlace struct {
-	row   *allocator.SlotRow
-	place int // in cooling
+	row  *allocator.SlotRow
+	cool place[*slotPlace]
 	change
 }
 
 // leasePlace is a lease's row and its place in the indexes.
 type leasePlace struct {
-	row   *allocator.LeaseRow
-	place int // in expiring, offers or ended
-	age   int // in aging
+	row  *allocator.LeaseRow
+	ends place[*leasePlace] // in expiring, offers or ended
+	age  place[*leasePlace] // in aging
 	change
 }
 
 // ticketPlace is a ticket's row and its place in the indexes.
 type ticketPlace struct {
-	row   *allocator.TicketRow
-	place int // in patience
+	row  *allocator.TicketRow
+	ends place[*ticketPlace]
 }
+
+func bySlot(a, b *slotPlace) int     { return cmp.Compare(a.row.Index, b.row.Index) }
+func byEpoch(a, b *leasePlace) int   { return cmp.Compare(a.row.Epoch, b.row.Epoch) }
+func byTicket(a, b *ticketPlace) int { return cmp.Compare(a.row.Seq, b.row.Seq) }
 
 // Step implements allocator.Store.
 func (st poolStore) Step(ctx context.Context, n allocator.Need, f func(int64, *allocator.Set) error) error {
 	st.db.mu.Lock()
 	defer st.db.mu.Unlock()
-	if err := st.usable(ctx); err != nil {
+	if err := st.db.usable(ctx); err != nil {
 		return err
 	}
-	p := st.db.pool(n.Pool)
+	p := st.db.pools.pool(n.Pool)
 	defer p.set.Reset() // also when f panics
-	clock := st.db.clock().UnixMicro()
+	clock := st.db.now()
 	if p.row != nil {
 		p.load(&n, p.row.Now(clock))
 	}
@@ -79,32 +82,37 @@ func (st poolStore) Step(ctx context.Context, n allocator.Need, f func(int64, *a
 	return p.write(p.set.Changes())
 }
 
-func (st poolStore) usable(ctx context.Context) error {
-	if st.db.closed {
-		return allocator.ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return errors.Join(allocator.ErrUnavailable, err)
-	}
-	return nil
+// pools is the rows of allocator. The zero value is empty.
+type pools struct {
+	pools map[string]*pool
+	last  *pool // the one of the last step
 }
 
 // pool returns the pool of a name, which has no row before it is created.
-func (db *DB) pool(name string) *pool {
-	if db.lastPool != nil && db.lastPool.name == name {
-		return db.lastPool
+func (x *pools) pool(name string) *pool {
+	if x.last != nil && x.last.name == name {
+		return x.last
 	}
-	p := db.pools[name]
+	p := x.pools[name]
 	if p == nil {
-		p = &pool{
-			name:   name,
-			groups: map[allocator.GroupKey]*allocator.GroupRow{}, tickets: map[int64]*ticketPlace{}, set: allocator.NewSet(),
-			held: map[string]*leasePlace{}, queued: map[string]*ticketPlace{}, lines: map[allocator.GroupKey]*line{},
+		p = newPool(name)
+		if x.pools == nil {
+			x.pools = map[string]*pool{}
 		}
-		db.pools[name] = p
+		x.pools[name] = p
 	}
-	db.lastPool = p
+	x.last = p
 	return p
+}
+
+func newPool(name string) *pool {
+	leases := queue[*leasePlace]{order: byEpoch}
+	return &pool{
+		name: name, set: allocator.NewSet(), groups: map[allocator.GroupKey]*allocator.GroupRow{}, tickets: map[int64]*ticketPlace{},
+		held: map[string]*leasePlace{}, queued: map[string]*ticketPlace{}, lines: map[allocator.GroupKey]*line{},
+		expiring: leases, aging: leases, offers: leases, ended: leases,
+		cooling: queue[*slotPlace]{order: bySlot}, deadline: queue[*ticketPlace]{order: byTicket},
+	}
 }
 
 // load puts the rows that n names into the set.
@@ -129,8 +137,8 @@ func (p *pool) load(n *allocator.Need, now int64) {
 		p.loadTimely(now)
 	}
 	if n.Due > 0 {
-		p.expiring.before(now, n.Due, p.addWhole)
-		p.aging.before(now-p.row.Policy.MaxLease.Microseconds(), n.Due, p.addWhole)
+		addDue(&p.expiring, now, n.Due, p.addWhole)
+		addDue(&p.aging, now-p.row.Policy.MaxLease.Microseconds(), n.Due, p.addWhole)
 	}
 	if n.Free > 0 {
 		p.free.lowest(n.Free, func(i int) { p.set.AddSlot(p.slots[i].row) })
@@ -142,9 +150,17 @@ func (p *pool) load(n *allocator.Need, now int64) {
 }
 
 func (p *pool) loadTimely(now int64) {
-	p.offers.before(now, allocator.MaxTimely, p.addWhole)
-	p.patience.before(now, allocator.MaxTimely, p.addTicket)
-	p.cooling.before(now, allocator.MaxTimely, p.addSlot)
+	addDue(&p.offers, now, allocator.MaxTimely, p.addWhole)
+	addDue(&p.deadline, now, allocator.MaxTimely, p.addTicket)
+	addDue(&p.cooling, now, allocator.MaxTimely, p.addSlot)
+}
+
+// addDue adds at most n things of a queue that end before a time.
+func addDue[T any](q *queue[T], before int64, n int, add func(T)) {
+	list, _ := q.before(before, n)
+	for _, x := range list {
+		add(x)
+	}
 }
 
 func (p *pool) loadHeads(n int) {
@@ -160,7 +176,7 @@ func (p *pool) loadRare(n *allocator.Need, now int64) {
 	if n.Next {
 		p.loadNext()
 	}
-	p.ended.before(now-p.row.Policy.Keep.Microseconds(), n.Purge, p.addLease)
+	addDue(&p.ended, now-p.row.Policy.Keep.Microseconds(), n.Purge, p.addLease)
 	if n.Incarnation != (allocator.Incarnation{}) {
 		p.loadAll(n.Incarnation)
 	}
@@ -177,15 +193,15 @@ func (p *pool) loadRare(n *allocator.Need, now int64) {
 }
 
 func (p *pool) loadNext() {
-	live, offers := p.expiring.first(), p.offers.first()
+	live, offer := p.expiring.first(), p.offers.first()
 	switch {
-	case live != nil && (offers == nil || live.before(offers)):
-		p.addLease(live.value)
-	case offers != nil:
-		p.addLease(offers.value)
+	case live != nil && (offer == nil || p.expiring.compare(live, offer) < 0):
+		p.addLease(live.of)
+	case offer != nil:
+		p.addLease(offer.of)
 	}
 	if cool := p.cooling.first(); cool != nil {
-		p.addSlot(cool.value)
+		p.addSlot(cool.of)
 	}
 }
 

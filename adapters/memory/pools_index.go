@@ -23,7 +23,7 @@ func (p *pool) putSlot(c *allocator.Change[allocator.SlotRow]) {
 	}
 	for len(p.slots) <= c.New.Index {
 		s := &slotPlace{}
-		s.slot = s
+		s.slot, s.cool.of = s, s
 		p.slots = append(p.slots, s)
 	}
 	s := p.slots[c.New.Index]
@@ -33,7 +33,7 @@ func (p *pool) putSlot(c *allocator.Change[allocator.SlotRow]) {
 	case allocator.SlotFree:
 		p.free.add(s.row.Index)
 	case allocator.SlotCooling:
-		p.cooling.push(s.row.CoolUS, int64(s.row.Index), s, &s.place)
+		p.cooling.add(&s.cool, s.row.CoolUS)
 	}
 }
 
@@ -42,7 +42,7 @@ func (p *pool) dropSlot(s *slotPlace) {
 	case allocator.SlotFree:
 		p.free.remove(s.row.Index)
 	case allocator.SlotCooling:
-		p.cooling.remove(s.place)
+		p.cooling.remove(&s.cool)
 	}
 	s.remove()
 	s.row = nil
@@ -71,15 +71,14 @@ func (p *pool) putLease(c *allocator.Change[allocator.LeaseRow]) {
 
 func (p *pool) indexLease(l *leasePlace) {
 	p.history.add(&l.change, l.row.Rev)
-	key := int64(l.row.Epoch)
 	switch l.row.Status {
 	case allocator.LeaseLive:
-		p.expiring.push(l.row.ExpiresUS, key, l, &l.place)
-		p.aging.push(l.row.AcquiredUS, key, l, &l.age)
+		p.expiring.add(&l.ends, l.row.ExpiresUS)
+		p.aging.add(&l.age, l.row.AcquiredUS)
 	case allocator.LeaseOffered:
-		p.offers.push(l.row.ExpiresUS, key, l, &l.place)
+		p.offers.add(&l.ends, l.row.ExpiresUS)
 	case allocator.LeaseEnded:
-		p.ended.push(l.row.End.AtUS, key, l, &l.place)
+		p.ended.add(&l.ends, l.row.End.AtUS)
 		return
 	}
 	p.held[l.row.Attempt] = l
@@ -88,12 +87,12 @@ func (p *pool) indexLease(l *leasePlace) {
 func (p *pool) dropLease(l *leasePlace) {
 	switch l.row.Status {
 	case allocator.LeaseLive:
-		p.expiring.remove(l.place)
-		p.aging.remove(l.age)
+		p.expiring.remove(&l.ends)
+		p.aging.remove(&l.age)
 	case allocator.LeaseOffered:
-		p.offers.remove(l.place)
+		p.offers.remove(&l.ends)
 	case allocator.LeaseEnded:
-		p.ended.remove(l.place)
+		p.ended.remove(&l.ends)
 		return
 	}
 	if p.held[l.row.Attempt] == l { // else the attempt has a new lease already
@@ -105,17 +104,18 @@ func (p *pool) dropLease(l *leasePlace) {
 func (p *pool) renew(l *leasePlace, row *allocator.LeaseRow) {
 	l.row = row
 	p.history.add(&l.change, row.Rev)
-	p.expiring.move(l.place, row.ExpiresUS)
-	p.aging.move(l.age, row.AcquiredUS)
+	p.expiring.move(&l.ends, row.ExpiresUS)
+	p.aging.move(&l.age, row.AcquiredUS)
 }
 
 func (p *pool) putTicket(c *allocator.Change[allocator.TicketRow]) {
 	switch {
 	case c.Old == nil:
 		t := &ticketPlace{row: c.New}
+		t.ends.of = t
 		p.tickets[c.New.Seq] = t
 		p.queued[c.New.Attempt] = t
-		p.patience.push(c.New.DeadlineUS, c.New.Seq, t, &t.place)
+		p.deadline.add(&t.ends, c.New.DeadlineUS)
 		p.enqueue(t)
 	case c.New == nil:
 		t := p.tickets[c.Old.Seq]
@@ -123,12 +123,12 @@ func (p *pool) putTicket(c *allocator.Change[allocator.TicketRow]) {
 		if p.queued[c.Old.Attempt] == t { // else the attempt has a new ticket already
 			delete(p.queued, c.Old.Attempt)
 		}
-		p.patience.remove(t.place)
+		p.deadline.remove(&t.ends)
 		p.dequeue(t)
 	default:
 		t := p.tickets[c.Old.Seq]
 		t.row = c.New
-		p.patience.move(t.place, c.New.DeadlineUS)
+		p.deadline.move(&t.ends, c.New.DeadlineUS)
 	}
 }
 
@@ -213,7 +213,7 @@ func (x *leases) add(row *allocator.LeaseRow) *leasePlace {
 	}
 	b.count++
 	l := &b.leases[row.Epoch%blockSize]
-	l.row, l.lease = row, l
+	l.row, l.lease, l.ends.of, l.age.of = row, l, l, l
 	return l
 }
 

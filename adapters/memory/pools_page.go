@@ -14,10 +14,10 @@ import (
 func (st poolStore) Page(ctx context.Context, q allocator.Query) (allocator.Rows, error) {
 	st.db.mu.Lock()
 	defer st.db.mu.Unlock()
-	if err := st.usable(ctx); err != nil {
+	if err := st.db.usable(ctx); err != nil {
 		return allocator.Rows{}, err
 	}
-	p := st.db.pool(q.Pool)
+	p := st.db.pools.pool(q.Pool)
 	rows := allocator.Rows{Pool: p.row}
 	switch q.Kind {
 	case allocator.QueryLive:

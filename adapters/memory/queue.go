@@ -1,112 +1,120 @@
 package memory
 
-// queue holds things by a time, the earliest first, and by a key where times are equal. Each thing remembers its place, so
-// that it can be moved and removed: a heap.
+import (
+	"cmp"
+	"container/heap"
+)
+
+// queue holds things that end at a time, the first to end on top. order tells which of two that end at the same time is first.
 type queue[T any] struct {
-	items []item[T]
-	front *queue[int] // scratch of before
+	places []*place[T]
+	order  func(a, b T) int
 }
 
-type item[T any] struct {
-	at    int64
-	key   int64
-	value T
-	place *int // where the thing remembers its place; nil: nowhere
+// place is a thing in a queue. The time is the one that the queue has heard of: a step may have changed several things, and the
+// queue must hear of them one at a time.
+type place[T any] struct {
+	of   T
+	ends int64
+	at   int // in the queue
 }
 
-func (a *item[T]) before(b *item[T]) bool { return a.at < b.at || a.at == b.at && a.key < b.key }
-
-func (q *queue[T]) len() int { return len(q.items) }
-
-func (q *queue[T]) push(at, key int64, value T, place *int) {
-	q.items = append(q.items, item[T]{})
-	q.up(len(q.items)-1, item[T]{at, key, value, place})
+func (q *queue[T]) add(p *place[T], ends int64) {
+	p.ends = ends
+	heap.Push((*byEnd[T])(q), p)
 }
 
-// move gives the thing at a place another time.
-func (q *queue[T]) move(i int, at int64) {
-	moved := q.items[i]
-	moved.at = at
-	q.fix(i, moved)
+func (q *queue[T]) move(p *place[T], ends int64) {
+	p.ends = ends
+	heap.Fix((*byEnd[T])(q), p.at)
 }
 
-func (q *queue[T]) remove(i int) {
-	end := len(q.items) - 1
-	last := q.items[end]
-	q.items[end] = item[T]{}
-	q.items = q.items[:end]
-	if i < end {
-		q.fix(i, last)
-	}
-}
+func (q *queue[T]) remove(p *place[T]) { heap.Remove((*byEnd[T])(q), p.at) }
 
-// fix puts a thing near i, where there is a gap.
-func (q *queue[T]) fix(i int, it item[T]) {
-	if i > 0 && it.before(&q.items[(i-1)/2]) {
-		q.up(i, it)
-		return
-	}
-	for {
-		child := 2*i + 1
-		if child >= len(q.items) {
-			break
+// all yields everything, in no order.
+func (q *queue[T]) all(yield func(T) bool) {
+	for _, p := range q.places {
+		if !yield(p.of) {
+			return
 		}
-		if right := child + 1; right < len(q.items) && q.items[right].before(&q.items[child]) {
-			child = right
-		}
-		if !q.items[child].before(&it) {
-			break
-		}
-		q.set(i, q.items[child])
-		i = child
-	}
-	q.set(i, it)
-}
-
-func (q *queue[T]) up(i int, it item[T]) {
-	for i > 0 && it.before(&q.items[(i-1)/2]) {
-		q.set(i, q.items[(i-1)/2])
-		i = (i - 1) / 2
-	}
-	q.set(i, it)
-}
-
-func (q *queue[T]) set(i int, it item[T]) {
-	q.items[i] = it
-	if it.place != nil {
-		*it.place = i
 	}
 }
 
-// before hands out at most n things with a time before limit, in order. It looks at no more than twice as many.
-func (q *queue[T]) before(limit int64, n int, f func(T)) {
-	if len(q.items) == 0 || q.items[0].at >= limit || n <= 0 {
-		return
-	}
-	if q.front == nil {
-		q.front = &queue[int]{}
-	}
-	q.look(0, limit)
-	for ; n > 0 && q.front.len() > 0; n-- {
-		i := q.front.items[0].value
-		q.front.remove(0)
-		f(q.items[i].value)
-		q.look(2*i+1, limit)
-		q.look(2*i+2, limit)
-	}
-	q.front.items = q.front.items[:0]
-}
-
-func (q *queue[T]) look(i int, limit int64) {
-	if i < len(q.items) && q.items[i].at < limit {
-		q.front.push(q.items[i].at, q.items[i].key, i, nil)
-	}
-}
-
-// first returns the earliest item, or nil.
-func (q *queue[T]) first() *item[T] {
-	if len(q.items) == 0 {
+// first returns what ends first, or nil.
+func (q *queue[T]) first() *place[T] {
+	if len(q.places) == 0 {
 		return nil
 	}
-	return &q.items[0]
+	return q.places[0]
+}
+
+// before lists at most n things that end before now, in order, and tells whether there are more. It looks at no more than
+// some twice as many, however many there are.
+func (q *queue[T]) before(now int64, n int) ([]T, bool) {
+	if len(q.places) == 0 || q.places[0].ends >= now {
+		return nil, false
+	}
+	next := due[T]{queue: q, at: []int{0}}
+	var list []T
+	for len(list) < n && len(next.at) > 0 {
+		at := next.at[0]
+		list = append(list, q.places[at].of)
+		heap.Pop(&next)
+		for child := 2*at + 1; child <= 2*at+2; child++ {
+			if child < len(q.places) && q.places[child].ends < now {
+				heap.Push(&next, child)
+			}
+		}
+	}
+	return list, len(next.at) > 0
+}
+
+// due is a heap of positions in a queue: of the things that were not looked at yet, those that may be next.
+type due[T any] struct {
+	queue *queue[T]
+	at    []int
+}
+
+func (d *due[T]) Len() int { return len(d.at) }
+func (d *due[T]) Less(i, j int) bool {
+	return d.queue.compare(d.queue.places[d.at[i]], d.queue.places[d.at[j]]) < 0
+}
+func (d *due[T]) Swap(i, j int) { d.at[i], d.at[j] = d.at[j], d.at[i] }
+func (d *due[T]) Push(x any)    { d.at = append(d.at, x.(int)) }
+
+func (d *due[T]) Pop() any {
+	last := d.at[len(d.at)-1]
+	d.at = d.at[:len(d.at)-1]
+	return last
+}
+
+func (q *queue[T]) compare(a, b *place[T]) int {
+	if a.ends != b.ends {
+		return cmp.Compare(a.ends, b.ends)
+	}
+	return q.order(a.of, b.of)
+}
+
+// byEnd is what package heap needs of a queue.
+type byEnd[T any] queue[T]
+
+func (q *byEnd[T]) Len() int           { return len(q.places) }
+func (q *byEnd[T]) Less(i, j int) bool { return (*queue[T])(q).compare(q.places[i], q.places[j]) < 0 }
+
+func (q *byEnd[T]) Swap(i, j int) {
+	q.places[i], q.places[j] = q.places[j], q.places[i]
+	q.places[i].at, q.places[j].at = i, j
+}
+
+func (q *byEnd[T]) Push(x any) {
+	p := x.(*place[T])
+	p.at = len(q.places)
+	q.places = append(q.places, p)
+}
+
+func (q *byEnd[T]) Pop() any {
+	last := q.places[len(q.places)-1]
+	q.places[len(q.places)-1] = nil
+	q.places = q.places[:len(q.places)-1]
+	return last
 }

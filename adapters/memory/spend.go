@@ -2,13 +2,13 @@ package memory
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"errors"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/stint-go/stint/internal/fault"
 	"github.com/stint-go/stint/spendlimit"
 )
 
@@ -34,7 +34,7 @@ type account struct {
 	row     *spendlimit.AccountRow
 	limits  []*spendlimit.LimitRow    // every generation
 	holds   list[*spendlimit.HoldRow] // every hold on the account, own or inherited
-	live    expiry
+	live    queue[*spendlimit.HoldRow]
 	groups  map[string][]*spendlimit.HoldRow // live members
 	entries list[*spendlimit.EntryRow]
 	pruned  int64 // entries up to this seq are gone
@@ -43,14 +43,12 @@ type account struct {
 
 // slot is a hold's place in the indexes of its accounts, in the order of owners.
 type slot struct {
-	hold    *spendlimit.HoldRow
-	live    bool
-	expires int64
-	first   [2]place // in the expiry heaps of the first two accounts
-	more    []place
+	live  bool
+	first [2]place[*spendlimit.HoldRow] // in the queues of the first two accounts
+	more  []place[*spendlimit.HoldRow]
 }
 
-func (s *slot) place(i int) *place {
+func (s *slot) place(i int) *place[*spendlimit.HoldRow] {
 	if i < len(s.first) {
 		return &s.first[i]
 	}
@@ -64,7 +62,7 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 	if err := st.db.usable(ctx); err != nil {
 		return err
 	}
-	l := st.db.ledger(n.Ledger)
+	l := st.db.spend.ledger(n.Ledger)
 	kept := false
 	defer func() { // also when f panics
 		if !kept {
@@ -73,7 +71,7 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 		l.unlock()
 		l.work.Reset()
 	}()
-	now := l.load(&n, st.db.clock().UnixMicro())
+	now := l.load(&n, st.db.now())
 	if err := f(now, l.work); err != nil || n.ReadOnly {
 		return err
 	}
@@ -84,21 +82,17 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 	return nil
 }
 
-func (db *DB) usable(ctx context.Context) error {
-	if db.closed {
-		return spendlimit.ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return errors.Join(spendlimit.ErrUnavailable, err)
-	}
-	return nil
+// spend is the rows of spendlimit. The zero value is empty.
+type spend struct {
+	ledgers map[string]*ledger
+	last    *ledger // the one of the last step
 }
 
-func (db *DB) ledger(name string) *ledger {
-	if db.last != nil && db.last.name == name {
-		return db.last
+func (s *spend) ledger(name string) *ledger {
+	if s.last != nil && s.last.name == name {
+		return s.last
 	}
-	l := db.ledgers[name]
+	l := s.ledgers[name]
 	if l == nil {
 		l = &ledger{
 			name:     name,
@@ -107,9 +101,12 @@ func (db *DB) ledger(name string) *ledger {
 			usages:   map[spendlimit.UsageID]*spendlimit.UsageRow{},
 			work:     spendlimit.NewWork(),
 		}
-		db.ledgers[name] = l
+		if s.ledgers == nil {
+			s.ledgers = map[string]*ledger{}
+		}
+		s.ledgers[name] = l
 	}
-	db.last = l
+	s.last = l
 	return l
 }
 
@@ -173,8 +170,8 @@ func (l *ledger) lockRare(n *spendlimit.Need) {
 	}
 	for _, name := range n.All {
 		if a := l.accounts[name]; a != nil {
-			for _, e := range a.live.holds {
-				l.lockAll(e.slot.hold)
+			for h := range a.live.all {
+				l.lockAll(h)
 			}
 		}
 	}
@@ -268,8 +265,8 @@ func (l *ledger) below(top *spendlimit.HoldRow) []*spendlimit.HoldRow {
 	for root.Parent != nil {
 		root = root.Parent
 	}
-	for _, e := range root.Accounts[0].Ext.(*account).live.holds {
-		if h := e.slot.hold; h.Under(top) {
+	for h := range root.Accounts[0].Ext.(*account).live.all {
+		if h.Under(top) {
 			out = append(out, h)
 		}
 	}
@@ -305,7 +302,7 @@ func (l *ledger) apply(c *spendlimit.Changes) {
 		l.row = c.NewLedger
 	}
 	for _, row := range c.NewAccounts {
-		a := &account{row: row, groups: map[string][]*spendlimit.HoldRow{}}
+		a := &account{row: row, groups: map[string][]*spendlimit.HoldRow{}, live: queue[*spendlimit.HoldRow]{order: byKey}}
 		row.Ext = a
 		l.accounts[row.Name] = a
 	}
@@ -346,17 +343,17 @@ func (l *ledger) adopt(h *spendlimit.HoldRow) {
 	}
 	s := &l.slots[0]
 	l.slots = l.slots[1:]
-	h.Ext, s.hold = s, h
+	h.Ext = s
 	n := 0
 	for a := range owners(h) {
 		a.holds.append(h)
 		n++
 	}
 	if n > len(s.first) {
-		s.more = make([]place, n-len(s.first))
+		s.more = make([]place[*spendlimit.HoldRow], n-len(s.first))
 	}
 	for i := range n {
-		s.place(i).slot = s
+		s.place(i).of = h
 	}
 }
 
@@ -373,24 +370,24 @@ func owners(h *spendlimit.HoldRow) func(func(*account) bool) {
 	}
 }
 
-// index brings the expiry heaps and groups in line with a hold that was changed.
+// index brings the queues and groups in line with a hold that was changed.
 func (l *ledger) index(h *spendlimit.HoldRow) {
 	s := h.Ext.(*slot)
 	live := h.State.Live()
-	if live == s.live && h.ExpiresUS == s.expires {
+	if live == s.live && (!live || h.ExpiresUS == s.first[0].ends) {
 		return
 	}
 	was := s.live
-	s.live, s.expires = live, h.ExpiresUS
+	s.live = live
 	i := 0
 	for a := range owners(h) {
 		switch {
 		case live && !was:
-			heap.Push(&a.live, s.place(i))
+			a.live.add(s.place(i), h.ExpiresUS)
 		case was && !live:
-			heap.Remove(&a.live, s.place(i).at)
+			a.live.remove(s.place(i))
 		case live:
-			heap.Fix(&a.live, s.place(i).at)
+			a.live.move(s.place(i), h.ExpiresUS)
 		}
 		if h.Group != "" && live != was {
 			a.member(h, live)
@@ -450,16 +447,16 @@ func (st spendStore) Read(ctx context.Context, q spendlimit.Query) (spendlimit.P
 	if err := st.db.usable(ctx); err != nil {
 		return spendlimit.Page{}, err
 	}
-	l := st.db.ledger(q.Ledger)
+	l := st.db.spend.ledger(q.Ledger)
 	switch q.Kind {
 	case spendlimit.QueryHolds:
 		return l.readHolds(q), nil
 	case spendlimit.QueryDue:
-		return l.readDue(q, st.db.clock().UnixMicro()), nil
+		return l.readDue(q, st.db.now()), nil
 	case spendlimit.QueryEntries:
 		return l.readEntries(q), nil
 	}
-	return spendlimit.Page{}, errors.Join(spendlimit.ErrInvalid, errors.New("unknown query"))
+	return spendlimit.Page{}, errors.Join(fault.ErrInvalid, errors.New("unknown query"))
 }
 
 func (l *ledger) readHolds(q spendlimit.Query) spendlimit.Page {
@@ -513,65 +510,8 @@ func (l *ledger) readEntries(q spendlimit.Query) spendlimit.Page {
 	return page
 }
 
-// expiry is a heap of live holds, the first to end on top.
-type expiry struct{ holds []*place }
-
-// place is a hold's position in the heap of one of its accounts.
-type place struct {
-	slot *slot
-	at   int
-}
+func byKey(a, b *spendlimit.HoldRow) int { return strings.Compare(a.Key, b.Key) }
 
 func byExpiry(a, b *spendlimit.HoldRow) int {
-	return cmp.Or(cmp.Compare(a.ExpiresUS, b.ExpiresUS), strings.Compare(a.Key, b.Key))
-}
-
-func (e *expiry) Len() int { return len(e.holds) }
-
-// Less goes by the expiry that the slot remembers: a step may have changed several rows, and the heap must hear of them
-// one at a time.
-func (e *expiry) Less(i, j int) bool {
-	a, b := e.holds[i].slot, e.holds[j].slot
-	if a.expires != b.expires {
-		return a.expires < b.expires
-	}
-	return a.hold.Key < b.hold.Key
-}
-
-func (e *expiry) Swap(i, j int) {
-	e.holds[i], e.holds[j] = e.holds[j], e.holds[i]
-	e.holds[i].at, e.holds[j].at = i, j
-}
-
-func (e *expiry) Push(x any) {
-	p := x.(*place)
-	p.at = len(e.holds)
-	e.holds = append(e.holds, p)
-}
-
-func (e *expiry) Pop() any {
-	last := e.holds[len(e.holds)-1]
-	e.holds[len(e.holds)-1] = nil
-	e.holds = e.holds[:len(e.holds)-1]
-	return last
-}
-
-// before lists at most n holds that end before now, in order, and tells whether there are more.
-func (e *expiry) before(now int64, n int) ([]*spendlimit.HoldRow, bool) {
-	if len(e.holds) == 0 || e.holds[0].slot.expires >= now {
-		return nil, false
-	}
-	var due []*spendlimit.HoldRow
-	var walk func(i int)
-	walk = func(i int) {
-		if i >= len(e.holds) || e.holds[i].slot.expires >= now {
-			return
-		}
-		due = append(due, e.holds[i].slot.hold)
-		walk(2*i + 1)
-		walk(2*i + 2)
-	}
-	walk(0)
-	slices.SortFunc(due, byExpiry)
-	return due[:min(n, len(due))], len(due) > n
+	return cmp.Or(cmp.Compare(a.ExpiresUS, b.ExpiresUS), byKey(a, b))
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/stint-go/stint/adapters/internal/spendsql"
 	"github.com/stint-go/stint/adapters/internal/spendsql/spendsqltest"
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/internal/testdb"
 	"github.com/stint-go/stint/spendlimit"
 )
@@ -783,7 +783,7 @@ func TestC7_IDsGivenOutAgain(t *testing.T) {
 	wants(t, fourth, "a", 0)
 }
 
-func stmt(sql string) spendsql.Stmt { return spendsql.Stmt{SQL: sql} }
+func stmt(sql string) sqlrow.Stmt { return sqlrow.Stmt{SQL: sql} }
 
 // A step locks its accounts by name, whatever order they were made in, and keeps them until it ends.
 func TestC3_LocksByName(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stint-go/stint/adapters/internal/migrate"
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 //go:embed migrations/*.sql
@@ -33,7 +33,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, o *Options) error {
 
 func applyAll(ctx context.Context, pool *pgxpool.Pool, o *Options, list []migrate.File) error {
 	if pool == nil {
-		return fmt.Errorf("%w: no pool", spendlimit.ErrInvalid)
+		return fmt.Errorf("%w: no pool", fault.ErrInvalid)
 	}
 	schema, err := o.schema()
 	if err != nil {

@@ -2,23 +2,17 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/stint-go/stint/adapters/internal/spendsql"
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // Options are the options of a DB; the zero value has all defaults.
@@ -42,11 +36,11 @@ func (o *Options) schema() (string, error) {
 	}
 	switch {
 	case len(o.Schema) > 63:
-		return "", fmt.Errorf("%w: Schema of %d bytes, at most 63", spendlimit.ErrInvalid, len(o.Schema))
+		return "", fmt.Errorf("%w: Schema of %d bytes, at most 63", fault.ErrInvalid, len(o.Schema))
 	case !utf8.ValidString(o.Schema), strings.ContainsFunc(o.Schema, unicode.IsControl):
-		return "", fmt.Errorf("%w: Schema is not UTF-8 text without control characters", spendlimit.ErrInvalid)
+		return "", fmt.Errorf("%w: Schema is not UTF-8 text without control characters", fault.ErrInvalid)
 	case strings.HasPrefix(o.Schema, "pg_"):
-		return "", fmt.Errorf("%w: Schema %q: names in pg_ are the server's", spendlimit.ErrInvalid, o.Schema)
+		return "", fmt.Errorf("%w: Schema %q: names in pg_ are the server's", fault.ErrInvalid, o.Schema)
 	}
 	return o.Schema, nil
 }
@@ -55,17 +49,16 @@ func (o *Options) schema() (string, error) {
 type DB struct {
 	pool    *pgxpool.Pool
 	clock   func() time.Time
-	dialect *spendsql.Dialect
-	queries *spendsql.Queries
-	apart   *spendsql.Queries // for transactions of the caller
+	dialect *sqlrow.Dialect
 	closed  atomic.Bool
 	ids     blocks
+	spend   spend
 }
 
 // New returns a DB on a pool. It checks the schema: a database that was not migrated is ErrSchema.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*DB, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("postgres: new: %w: no pool", spendlimit.ErrInvalid)
+		return nil, fmt.Errorf("postgres: new: %w: no pool", fault.ErrInvalid)
 	}
 	schema, err := o.schema()
 	if err == nil {
@@ -78,8 +71,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*DB, error) {
 	if o != nil && o.Clock != nil {
 		d.clock, d.dialect.Now = o.Clock, ""
 	}
-	d.queries = spendsql.NewQueries(d.dialect)
-	d.apart = d.queries.Forgetful()
+	d.spend = newSpend(d.dialect)
 	return d, nil
 }
 
@@ -87,249 +79,4 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*DB, error) {
 func (d *DB) Close() error {
 	d.closed.Store(true)
 	return nil
-}
-
-// conn is a connection inside a transaction, or on the way into one: statements wait for the next that has an answer.
-type conn struct {
-	d    *DB
-	on   sender
-	wait []spendsql.Stmt
-}
-
-// sender is a connection, or a transaction on it.
-type sender interface {
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-}
-
-// pooled is a connection that the pool lent for one transaction.
-type pooled struct {
-	conn
-	lent *pgxpool.Conn
-}
-
-const (
-	beginWriting = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-	beginReading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-	// Plans are made when the tables are still empty, and kept: without the first they would read whole tables for ever, and
-	// without the second small steps would be planned anew each time.
-	byIndex = "SELECT set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
-	// The server ends by itself what has outlived its step: a client that froze, or that the network took, keeps no lock.
-	byIndexInTime = byIndex + ", set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true)"
-)
-
-func (d *DB) begin(ctx context.Context, how string) (*pooled, error) {
-	if d.closed.Load() {
-		return nil, spendlimit.ErrClosed
-	}
-	lent, err := d.pool.Acquire(ctx)
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	return &pooled{conn{d: d, on: lent, wait: []spendsql.Stmt{{SQL: how}, settings(ctx)}}, lent}, nil
-}
-
-// settings are those of a transaction that must end with ctx. A server that ends a statement keeps the connection, which a
-// context that ends does not, so the server gets a little less time.
-func settings(ctx context.Context) spendsql.Stmt {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return spendsql.Stmt{SQL: byIndex}
-	}
-	left := max(time.Until(deadline)*9/10, time.Millisecond)
-	return spendsql.Stmt{SQL: byIndexInTime, Args: []any{strconv.FormatInt(min(left.Milliseconds()+1, 1<<31-1), 10)}}
-}
-
-// end gives the connection back. One that is inside a transaction is rolled back; where that fails, or there is no time
-// for it, the pool closes the connection, and with it the transaction ends.
-func (c *pooled) end(ctx context.Context) {
-	if c.lent.Conn().PgConn().TxStatus() != 'I' && !c.lent.Conn().IsClosed() && ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(ctx, rollbackTimeout)
-		defer cancel()
-		_, _ = c.lent.Exec(ctx, "ROLLBACK")
-	}
-	c.lent.Release()
-}
-
-const rollbackTimeout = 5 * time.Second
-
-// Run implements spendsql.Conn.
-func (c *conn) Run(ctx context.Context, list ...spendsql.Stmt) error {
-	list = append(c.wait, list...)
-	c.wait = nil
-	_, err := c.send(ctx, list)
-	return unavailable(err)
-}
-
-// send runs statements in one round trip. It returns the tag of the last one, if all were answered; an error may still
-// have come after it.
-func (c *conn) send(ctx context.Context, list []spendsql.Stmt) (last pgconn.CommandTag, err error) {
-	batch := new(pgx.Batch)
-	for _, st := range list {
-		batch.Queue(st.SQL, st.Args...)
-	}
-	results := c.on.SendBatch(ctx, batch)
-	for _, st := range list {
-		if last, err = receive(results, st); err != nil {
-			_ = results.Close() // it would say the same again
-			return pgconn.CommandTag{}, err
-		}
-	}
-	return last, results.Close()
-}
-
-func receive(results pgx.BatchResults, st spendsql.Stmt) (pgconn.CommandTag, error) {
-	if st.Each == nil {
-		return results.Exec()
-	}
-	rows, err := results.Query()
-	if err != nil {
-		return pgconn.CommandTag{}, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := st.Each(rows); err != nil {
-			return pgconn.CommandTag{}, err
-		}
-	}
-	return rows.CommandTag(), rows.Err()
-}
-
-// commit sends the last statements and COMMIT. It does not say that nothing was applied unless that is sure.
-func (c *pooled) commit(ctx context.Context, list []spendsql.Stmt) error {
-	list = append(append(c.wait, list...), spendsql.Stmt{SQL: "COMMIT"})
-	c.wait = nil
-	last, err := c.send(ctx, list)
-	switch {
-	case last.String() == "COMMIT":
-		return nil // whatever came after it: a server that shuts down answers first
-	case err == nil:
-		return fmt.Errorf("%w: the server answered COMMIT with %s", spendlimit.ErrUnavailable, last)
-	case undone(err), !c.lent.Conn().IsClosed() && c.lent.Conn().PgConn().TxStatus() != 'I':
-		return unavailable(err) // it was refused, or has not left
-	}
-	return errors.Join(spendlimit.ErrUncertain, err)
-}
-
-// undone tells of a failure after COMMIT was sent whether it surely was not applied. An error that ends one statement
-// ends its transaction; one that ends the connection may come from a pooler, which knows no more than we do.
-func undone(err error) bool {
-	var e *pgconn.PgError
-	if !errors.As(err, &e) {
-		return pgconn.SafeToRetry(err) // nothing was sent
-	}
-	return e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, "08") && e.Code != "40003"
-}
-
-// blocks hands out ids from blocks that only this process has.
-type blocks struct {
-	mu         sync.Mutex
-	from, upto int64
-}
-
-const blockSize = 1000 // as the sequence is made
-
-// take takes up to n ids, fewer at the end of a block.
-func (b *blocks) take(ids []int64, n int) []int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for ; n > 0 && b.from < b.upto; n-- {
-		ids = append(ids, b.from)
-		b.from++
-	}
-	return ids
-}
-
-// put brings the rest of a block that was fetched, unless another one came first: ids are plenty.
-func (b *blocks) put(from, upto int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.from == b.upto {
-		b.from, b.upto = from, upto
-	}
-}
-
-// forget drops the block: a server that crashed may give it out again, if no step of its has been committed before.
-func (b *blocks) forget() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.from = b.upto
-}
-
-// NewIDs implements spendsql.Conn. A sequence is not rolled back, so a block stays ours whatever becomes of the transaction.
-func (c *conn) NewIDs(ctx context.Context, _ *spendsql.Table, n int) ([]int64, error) {
-	ids := c.d.ids.take(make([]int64, 0, n), n)
-	for len(ids) < n {
-		var first int64
-		next := spendsql.Stmt{SQL: "SELECT nextval($1::text::regclass)", Args: []any{c.d.dialect.Name("ids")}}
-		next.Each = func(r spendsql.Row) error { return r.Scan(&first) }
-		if err := c.Run(ctx, next); err != nil {
-			return nil, err
-		}
-		upto := first + min(int64(n-len(ids)), blockSize)
-		for id := first; id < upto; id++ {
-			ids = append(ids, id)
-		}
-		c.d.ids.put(upto, first+blockSize)
-	}
-	return ids, nil
-}
-
-// unavailable says of a failure that nothing was applied.
-func unavailable(err error) error {
-	for _, known := range []error{
-		nil, spendlimit.ErrUnavailable, spendlimit.ErrUncertain, spendlimit.ErrClosed, spendlimit.ErrInvalid, spendlimit.ErrSchema, spendsql.ErrGrew,
-	} {
-		if errors.Is(err, known) {
-			return err
-		}
-	}
-	switch code(err) {
-	case "42P01", "42703", "3F000": // table, column, schema is missing
-		return errors.Join(spendlimit.ErrSchema, err)
-	}
-	return errors.Join(spendlimit.ErrUnavailable, err)
-}
-
-// code is the SQLSTATE of an error, if the server sent it.
-func code(err error) string {
-	var e *pgconn.PgError
-	if errors.As(err, &e) {
-		return e.Code
-	}
-	return ""
-}
-
-// Tries of a step that loses against others.
-const maxTries = 8
-
-// again tells whether the n-th try of a step, from 0 on, surely was not applied and may succeed now, and waits a little before.
-func (d *DB) again(ctx context.Context, n int, err error) bool {
-	if n+1 >= maxTries || errors.Is(err, spendlimit.ErrUncertain) {
-		return false
-	}
-	code := code(err)
-	switch {
-	case code == "40001", code == "40P01": // serialization, deadlock
-	case code == "23505": // two processes made the same row
-		d.ids.forget()
-	case errors.Is(err, spendsql.ErrGone): // somebody pruned it, or the rows are damaged
-		if n > 1 {
-			return false
-		}
-	case code == "0A000": // the tables were changed under a prepared statement, which pgx makes anew
-		if n > 0 {
-			return false
-		}
-	default:
-		return false
-	}
-	most := time.Duration(min(250, 20<<n)) * time.Millisecond
-	timer := time.NewTimer(most/2 + rand.N(most/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

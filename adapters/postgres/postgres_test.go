@@ -108,7 +108,8 @@ func (s *schemas) lend(t testing.TB) string {
 	t.Cleanup(func() {
 		tables := spendsql.Tables()
 		for i := range tables { // children first
-			sql(t, s.pool, "DELETE FROM "+pgx.Identifier{name, "spend_" + tables[len(tables)-1-i].Name}.Sanitize())
+			table := tables[len(tables)-1-i]
+			sql(t, s.pool, "DELETE FROM "+dialectOf(name).Name(table.Set, table.Name))
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
+	"github.com/stint-go/stint/internal/fault"
 	"github.com/stint-go/stint/spendlimit"
 )
 
@@ -31,60 +32,34 @@ type Tx struct {
 func (d *DB) WithTx(tx pgx.Tx) *Tx { return &Tx{d, tx, make(chan struct{}, 1)} }
 
 // Spend returns the store for spendlimit.
-func (t *Tx) Spend() spendlimit.Store { return txStore{t} }
+func (t *Tx) Spend() spendlimit.Store { return spendStore{t, t.d.spend.apart} }
 
-type txStore struct{ t *Tx }
-
-// Step implements spendlimit.Store.
-func (st txStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, *spendlimit.Work) error) error {
-	var more spendsql.Grown
-	for range 1 + maxGrown {
-		s, err := st.try(ctx, n, more, f)
-		if !errors.Is(err, spendsql.ErrGrew) {
-			return err
-		}
-		more = s.Grown()
-	}
-	return errGrown
-}
-
-func (st txStore) try(ctx context.Context, n spendlimit.Need, more spendsql.Grown, f judge) (s *spendsql.Step, err error) {
-	err = st.t.within(ctx, func(c *txConn) error {
-		load := n
-		load.ReadOnly = n.ReadOnly && c.frozen
-		var list []spendsql.Stmt
-		s, list, err = c.step(ctx, st.t.d.apart, &load, more, f)
-		if err != nil || len(list) == 0 || n.ReadOnly {
-			return err
-		}
-		return c.keep(ctx, list)
-	})
-	return s, err
-}
-
-// Read implements spendlimit.Store.
-func (st txStore) Read(ctx context.Context, q spendlimit.Query) (page spendlimit.Page, err error) {
-	err = st.t.within(ctx, func(c *txConn) error {
-		if q.Kind == spendlimit.QueryEntries && !c.frozen { // that takes two statements
-			n := spendlimit.Need{Ledger: q.Ledger, Accounts: []string{q.Account}}
-			if _, err := spendsql.Begin(ctx, c, st.t.d.apart, &n, spendsql.Grown{}, nil); err != nil {
-				return unavailable(err)
+func (t *Tx) step(ctx context.Context, looking bool, f func(*conn) ([]sqlrow.Stmt, error)) error {
+	for grown := 0; ; grown++ {
+		err := t.within(ctx, func(c *txConn) error {
+			list, err := f(&c.conn)
+			if err != nil || looking || len(list) == 0 {
+				return err
 			}
+			return c.keep(ctx, list)
+		})
+		if grown == maxGrown || !errors.Is(err, sqlrow.ErrGrew) {
+			return err
 		}
-		page, err = c.read(ctx, st.t.d.apart, q)
-		return err
-	})
-	return page, err
+	}
+}
+
+func (t *Tx) read(ctx context.Context, f func(*conn) error) error {
+	return t.within(ctx, func(c *txConn) error { return f(&c.conn) })
 }
 
 // txConn is the caller's connection behind a savepoint.
 type txConn struct {
 	conn
-	tx     pgx.Tx
-	scan   string // the caller's settings of enable_seqscan and plan_cache_mode
-	plans  string
-	frozen bool // all statements of the transaction see the same data; else a look has to lock what it looks at
-	kept   bool
+	tx    pgx.Tx
+	scan  string // the caller's settings of enable_seqscan and plan_cache_mode
+	plans string
+	kept  bool
 }
 
 const (
@@ -99,9 +74,9 @@ const (
 func (t *Tx) within(ctx context.Context, f func(c *txConn) error) error {
 	switch {
 	case t.tx == nil:
-		return fmt.Errorf("%w: no transaction", spendlimit.ErrInvalid)
+		return fmt.Errorf("%w: no transaction", fault.ErrInvalid)
 	case t.d.closed.Load():
-		return spendlimit.ErrClosed
+		return fault.ErrClosed
 	}
 	select {
 	case t.turn <- struct{}{}:
@@ -111,14 +86,14 @@ func (t *Tx) within(ctx context.Context, f func(c *txConn) error) error {
 	}
 	c := &txConn{conn: conn{d: t.d, on: t.tx}, tx: t.tx}
 	var isolation string
-	err := c.Run(ctx, spendsql.Stmt{SQL: savepoint}, spendsql.Stmt{
+	err := c.Run(ctx, sqlrow.Stmt{SQL: savepoint}, sqlrow.Stmt{
 		SQL:  "SELECT current_setting('enable_seqscan'), current_setting('plan_cache_mode'), current_setting('transaction_isolation')",
-		Each: func(r spendsql.Row) error { return r.Scan(&c.scan, &c.plans, &isolation) },
-	}, spendsql.Stmt{SQL: byIndex})
+		Each: func(r sqlrow.Row) error { return r.Scan(&c.scan, &c.plans, &isolation) },
+	}, sqlrow.Stmt{SQL: byIndex})
 	if err != nil {
 		return ended(err)
 	}
-	c.frozen = isolation == "repeatable read" || isolation == "serializable"
+	c.drifts = isolation != "repeatable read" && isolation != "serializable"
 	defer c.end(ctx)
 	return f(c)
 }
@@ -126,15 +101,15 @@ func (t *Tx) within(ctx context.Context, f func(c *txConn) error) error {
 // ended tells a transaction that is over from one that failed.
 func ended(err error) error {
 	if errors.Is(err, pgx.ErrTxClosed) || code(err) == "25P01" { // no active transaction
-		return fmt.Errorf("%w: the transaction was committed or rolled back: %w", spendlimit.ErrClosed, err)
+		return fmt.Errorf("%w: the transaction was committed or rolled back: %w", fault.ErrClosed, err)
 	}
 	return err
 }
 
 // keep stores the changes. The caller's statements find its settings as they were.
-func (c *txConn) keep(ctx context.Context, list []spendsql.Stmt) error {
-	settings := spendsql.Stmt{SQL: "SELECT set_config('enable_seqscan', $1, true), set_config('plan_cache_mode', $2, true)", Args: []any{c.scan, c.plans}}
-	err := c.Run(ctx, append(list, settings, spendsql.Stmt{SQL: release})...)
+func (c *txConn) keep(ctx context.Context, list []sqlrow.Stmt) error {
+	settings := sqlrow.Stmt{SQL: "SELECT set_config('enable_seqscan', $1, true), set_config('plan_cache_mode', $2, true)", Args: []any{c.scan, c.plans}}
+	err := c.Run(ctx, append(list, settings, sqlrow.Stmt{SQL: release})...)
 	c.kept = err == nil
 	return err
 }
@@ -146,7 +121,7 @@ func (c *txConn) end(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if _, err := c.send(ctx, []spendsql.Stmt{{SQL: undo}, {SQL: release}}); err != nil {
+	if _, err := c.send(ctx, []sqlrow.Stmt{{SQL: undo}, {SQL: release}}); err != nil {
 		_ = c.tx.Conn().Close(ctx)
 	}
 }

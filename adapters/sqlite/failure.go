@@ -9,7 +9,7 @@ import (
 	"reflect"
 	"sync"
 
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // Result codes of SQLite that mean something of their own here.
@@ -70,21 +70,19 @@ func (e *busyError) Unwrap() error { return e.error }
 
 // failed says of what was surely not applied why.
 func (d *DB) failed(err error) error {
-	for _, known := range []error{spendlimit.ErrUnavailable, spendlimit.ErrUncertain, spendlimit.ErrClosed, spendlimit.ErrInvalid, spendlimit.ErrSchema} {
-		if err == nil || errors.Is(err, known) {
-			return err
-		}
+	if err == nil || fault.HasPhase(err) || errors.Is(err, fault.ErrInvalid) {
+		return err
 	}
 	code := codeOf(err)
 	switch {
 	case d.closed.Load(), errors.Is(err, errPoolClosed()):
-		return fmt.Errorf("%w: %w", spendlimit.ErrClosed, err)
+		return fmt.Errorf("%w: %w", fault.ErrClosed, err)
 	case errors.Is(err, sql.ErrTxDone):
-		return fmt.Errorf("%w: the transaction was committed or rolled back before: %w", spendlimit.ErrClosed, err)
+		return fmt.Errorf("%w: the transaction was committed or rolled back before: %w", fault.ErrClosed, err)
 	case code == codeBusy, code == codeLocked:
 		return &busyError{err}
 	case code == codeError: // a statement that was good before
-		return fmt.Errorf("%w: the tables were altered: %w", spendlimit.ErrSchema, err)
+		return fmt.Errorf("%w: the tables were altered: %w", fault.ErrSchema, err)
 	}
 	return unavailable(err)
 }
@@ -92,9 +90,9 @@ func (d *DB) failed(err error) error {
 // unavailable says that nothing was applied, and what to do.
 func unavailable(err error) error {
 	if hint := hints[codeOf(err)]; hint != "" {
-		return fmt.Errorf("%w: %s: %w", spendlimit.ErrUnavailable, hint, err)
+		return fmt.Errorf("%w: %s: %w", fault.ErrUnavailable, hint, err)
 	}
-	return fmt.Errorf("%w: %w", spendlimit.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", fault.ErrUnavailable, err)
 }
 
 // errPoolClosed is the error of a *sql.DB that was closed. Package sql has it, but not by a name.

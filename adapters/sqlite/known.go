@@ -4,16 +4,16 @@ import (
 	"database/sql/driver"
 	"reflect"
 
-	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 )
 
-// known is what a step need not read, because this process has read or written it before, and nobody has written since. SQLite
-// tells: a connection's data_version changes when another connection has committed, whichever process it is of, and its
-// total_changes() when it has changed a row itself, for whomever. Rows that it has put in place by other means, a backup that was
-// restored or a table that was renamed, change the schema_version. All are looked at inside of the transaction, when it is the
-// only writer. What was found on one connection tells nothing about another.
-type known struct {
-	cache   spendsql.Cache
+// seen is how the database was left by the last transaction that wrote here. What a step of a store need not read, because this process
+// has read or written it before, holds as long as nobody else has written since. SQLite tells: a connection's data_version changes
+// when another connection has committed, whichever process it is of, and its total_changes() when it has changed a row itself, for
+// whomever; the stores of one DB count theirs, and leave each other's tables alone. Rows that it has put in place by other means, a
+// backup that was restored or a table that was renamed, change the schema_version. All are looked at inside of the transaction, when
+// it is the only writer. What was found on one connection tells nothing about another.
+type seen struct {
 	conn    driver.Conn // also keeps its address from being used again
 	version int64
 	schema  int64
@@ -26,49 +26,53 @@ const (
 	totalChanges  = "SELECT total_changes()"
 )
 
-// recall gives the transaction what is known, if it still is.
+// recall finds out whether what the stores know still holds. In the transaction they may use it, and add to it.
 func (d *DB) recall(c *conn) error {
-	if d.queries == nil || d.inMemory { // or there are no tables yet
+	if d.migrating || d.inMemory {
 		return nil
 	}
-	var now known
+	var now seen
 	if err := c.conn.Raw(func(one any) error { now.conn, _ = one.(driver.Conn); return nil }); err != nil {
 		return d.failed(err)
 	}
 	if now.conn == nil || reflect.TypeOf(now.conn).Kind() != reflect.Pointer { // can't be told from another
 		return nil
 	}
-	number := func(text string, into *int64) spendsql.Stmt {
-		return spendsql.Stmt{SQL: text, Each: func(r spendsql.Row) error { return r.Scan(into) }}
+	number := func(text string, into *int64) sqlrow.Stmt {
+		return sqlrow.Stmt{SQL: text, Each: func(r sqlrow.Row) error { return r.Scan(into) }}
 	}
-	list := []spendsql.Stmt{number(dataVersion, &now.version), number(schemaVersion, &now.schema), number(totalChanges, &now.changes)}
+	list := []sqlrow.Stmt{number(dataVersion, &now.version), number(schemaVersion, &now.schema), number(totalChanges, &now.changes)}
 	if err := c.Run(c.ctx, list...); err != nil {
 		return err
 	}
-	k := &d.known
-	if k.conn != now.conn || k.version != now.version || k.schema != now.schema || k.changes != now.changes {
-		k.cache.Drop()
-		if k.schema != now.schema {
-			d.queries.Forget()
-		}
-		k.conn, k.version, k.schema, k.changes = now.conn, now.version, now.schema, now.changes
+	if d.seen != now {
+		d.forget(d.seen.schema != now.schema)
+		d.seen = now
 	}
-	c.cache = &k.cache
+	c.knows = true
 	return nil
 }
 
 // retain keeps what a transaction has read and written, once it is committed. After a failure nothing is known.
 func (d *DB) retain(c *conn, err error) {
-	if c.cache == nil {
+	if !c.knows {
 		return
 	}
 	if err != nil {
-		d.known.cache.Drop()
-		d.known.conn = nil
+		d.forget(false)
+		d.seen.conn = nil
 		return
 	}
-	d.known.changes += c.changed
+	d.seen.changes += c.changed
 	if c.done != nil {
 		c.done()
+	}
+}
+
+// forget drops the rows that the stores know; with all, what they know of the database too, which may be another one now.
+func (d *DB) forget(all bool) {
+	d.spend.cache.Drop()
+	if all {
+		d.spend.queries.Forget()
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/stint-go/stint/adapters/internal/migrate"
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 //go:embed migrations/*.sql
@@ -32,12 +32,12 @@ func Migrate(ctx context.Context, db *sql.DB) error {
 
 func applyAll(ctx context.Context, db *sql.DB) error {
 	if db == nil {
-		return fmt.Errorf("%w: no database", spendlimit.ErrInvalid)
+		return fmt.Errorf("%w: no database", fault.ErrInvalid)
 	}
-	d := &DB{db: db, writing: make(chan struct{}, 1)}
+	d := &DB{db: db, writing: make(chan struct{}, 1), migrating: true}
 	return d.write(ctx, func(c *conn) error {
 		// The second writes nothing, but makes sure that this is a writer from now on.
-		for _, text := range []string{createMigrations, "DELETE FROM stint_migration WHERE 0"} {
+		for _, text := range []string{createMigrations, reserveWriter} {
 			if _, err := c.tx.ExecContext(c.ctx, text); err != nil {
 				return d.failed(err)
 			}

@@ -37,7 +37,7 @@ func TestPlans_ReadWhatIsNeeded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer d.Close()
-		for _, text := range d.queries.Texts() {
+		for _, text := range d.spend.queries.Texts() {
 			numbers := map[string]bool{}
 			var args []any
 			for _, p := range parameter.FindAllString(text, -1) {

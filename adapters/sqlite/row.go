@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// row implements spendsql.Row: it takes a row's values as they come and puts them where they belong, without the conversions
+// row implements sqlrow.Row: it takes a row's values as they come and puts them where they belong, without the conversions
 // of package sql, which go by way of text and reflection.
 type row struct {
 	rows   *sql.Rows
@@ -14,7 +14,7 @@ type row struct {
 	into   []any // pointers to these
 }
 
-// Scan implements spendsql.Row.
+// Scan implements sqlrow.Row.
 func (r *row) Scan(fields ...any) error {
 	if len(r.values) != len(fields) {
 		r.values, r.into = make([]any, len(fields)), make([]any, len(fields))

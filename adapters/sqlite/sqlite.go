@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stint-go/stint/adapters/internal/spendsql"
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // Options are the options of a DB; the zero value has all defaults.
@@ -25,9 +24,11 @@ type DB struct {
 	// writing holds one token: a file has one writer, and those of this process need not fight for it.
 	writing  chan struct{}
 	prepared statements
-	queries  *spendsql.Queries
-	known    known // of whoever has the token
-	inMemory bool  // nothing is known: another database may be put in place, and nothing tells
+	seen     seen // of whoever has the token, as what the stores know is
+	spend    spend
+	// Nothing is known of a database in memory: another one may be put in place, and nothing tells.
+	inMemory  bool
+	migrating bool // there may be no tables yet
 }
 
 // New returns a DB on db, which must be opened with write-ahead logging, and should be with synchronous=FULL (less may lose
@@ -45,16 +46,16 @@ func New(ctx context.Context, db *sql.DB, o *Options) (*DB, error) {
 
 func open(ctx context.Context, db *sql.DB, o *Options) (*DB, error) {
 	if db == nil {
-		return nil, fmt.Errorf("%w: no database", spendlimit.ErrInvalid)
+		return nil, fmt.Errorf("%w: no database", fault.ErrInvalid)
 	}
-	d := &DB{db: db, clock: time.Now, writing: make(chan struct{}, 1), queries: spendsql.NewQueries(&dialect)}
+	d := &DB{db: db, clock: time.Now, writing: make(chan struct{}, 1), spend: newSpend()}
 	if o != nil && o.Clock != nil {
 		d.clock = o.Clock
 	}
 	if err := patiently(ctx, func() error { return d.failed(d.check(ctx)) }); err != nil {
 		return nil, err
 	}
-	for _, text := range texts(d.queries) { // which needs the tables as they should be
+	for _, text := range d.texts() { // which needs the tables as they should be
 		if err := patiently(ctx, func() error { return d.failed(d.prepared.add(ctx, db, text)) }); err != nil {
 			_ = d.Close()
 			return nil, err
@@ -73,12 +74,12 @@ func (d *DB) check(ctx context.Context) error {
 	case mode == "wal":
 		return checkSchema(ctx, d.db)
 	case mode == "memory" && d.db.Stats().MaxOpenConnections == 1:
-		d.inMemory, d.queries = true, d.queries.Forgetful()
+		d.inMemory = true
 		return checkSchema(ctx, d.db)
 	case mode == "memory":
-		return fmt.Errorf("%w: each connection has a database of its own in memory: call SetMaxOpenConns(1), or use a file", spendlimit.ErrInvalid)
+		return fmt.Errorf("%w: each connection has a database of its own in memory: call SetMaxOpenConns(1), or use a file", fault.ErrInvalid)
 	}
-	return fmt.Errorf("%w: journal_mode is %q: open the file with _pragma=journal_mode(wal)", spendlimit.ErrInvalid, mode)
+	return fmt.Errorf("%w: journal_mode is %q: open the file with _pragma=journal_mode(wal)", fault.ErrInvalid, mode)
 }
 
 // Close makes every later call fail with ErrClosed. It leaves the *sql.DB open: that is the caller's.

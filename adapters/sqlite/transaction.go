@@ -8,9 +8,17 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stint-go/stint/adapters/internal/spendsql"
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
+	"github.com/stint-go/stint/internal/fault"
 )
+
+// place is where a store works: a DB, with transactions of its own, or a Tx.
+type place interface {
+	// read runs f in a transaction that sees one state of the data; write runs f as the one writer, and keeps what it wrote
+	// unless it fails. f may run again.
+	read(ctx context.Context, f func(*conn) error) error
+	write(ctx context.Context, f func(*conn) error) error
+}
 
 // read runs f in a transaction that sees one state of the data and changes nothing.
 func (d *DB) read(ctx context.Context, f func(*conn) error) error {
@@ -77,7 +85,6 @@ func (d *DB) attempt(ctx context.Context, reading bool, f func(*conn) error) err
 // conn is a connection in a transaction.
 type conn struct {
 	d       *DB
-	queries *spendsql.Queries
 	conn    *sql.Conn
 	tx      *sql.Tx
 	reading bool
@@ -86,9 +93,9 @@ type conn struct {
 		text string
 		*sql.Stmt
 	}
-	cache   *spendsql.Cache // what may be left unread; nil where nothing is known
-	changed int64           // rows, so far
-	done    func()          // what is to be done once the transaction is committed
+	knows   bool   // what the stores know holds, and they may add what they read and write here
+	changed int64  // rows, so far
+	done    func() // adds it, once the transaction is committed
 	// ctx has the caller's values, and does not end: a statement that is interrupted ends its transaction, and the next one
 	// would be in none. What ends is looked at between statements and rows, which are short.
 	ctx  context.Context
@@ -97,17 +104,14 @@ type conn struct {
 
 func (d *DB) begin(ctx context.Context, reading bool) (*conn, error) {
 	if d.closed.Load() {
-		return nil, spendlimit.ErrClosed
+		return nil, fault.ErrClosed
 	}
 	one, err := d.db.Conn(ctx)
 	if err != nil { // a driver may say only that it was interrupted while it opened a connection
 		return nil, d.failed(errors.Join(err, ctx.Err()))
 	}
-	c := &conn{d: d, queries: d.queries, conn: one, reading: reading, ctx: context.WithoutCancel(ctx), stop: func() {}}
-	if reading { // nobody looks whether what is known still holds
-		c.queries = d.queries.Forgetful()
-	}
-	if err = c.begin(ctx); err == nil && !reading && d.queries != nil { // else there are no tables yet
+	c := &conn{d: d, conn: one, reading: reading, ctx: context.WithoutCancel(ctx), stop: func() {}}
+	if err = c.begin(ctx); err == nil && !reading && !d.migrating {
 		_, err = c.exec(ctx, reserveWriter)
 	}
 	if err != nil {
@@ -176,11 +180,11 @@ func (c *conn) commit() error {
 	case codeBusy, codeLocked, codeConflict, codeFull:
 		return c.d.failed(err)
 	}
-	return fmt.Errorf("%w: %w", spendlimit.ErrUncertain, err)
+	return fmt.Errorf("%w: %w", fault.ErrUncertain, err)
 }
 
-// Run implements spendsql.Conn.
-func (c *conn) Run(ctx context.Context, list ...spendsql.Stmt) error {
+// Run implements sqlrow.Conn. A statement without Each is an INSERT, UPDATE or DELETE: the rows that it changes are counted.
+func (c *conn) Run(ctx context.Context, list ...sqlrow.Stmt) error {
 	for _, st := range list {
 		if err := c.run(ctx, st); err != nil {
 			return c.d.failed(err)
@@ -214,7 +218,7 @@ func (c *conn) query(text string, args ...any) (*sql.Rows, error) {
 	return c.tx.QueryContext(c.ctx, text, args...)
 }
 
-func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
+func (c *conn) run(ctx context.Context, st sqlrow.Stmt) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -243,10 +247,10 @@ func (c *conn) run(ctx context.Context, st spendsql.Stmt) error {
 	return rows.Err()
 }
 
-// NewIDs implements spendsql.Conn: there is one writer, so the next ids are those above the last.
-func (c *conn) NewIDs(ctx context.Context, t *spendsql.Table, n int) ([]int64, error) {
+// NewIDs implements sqlrow.Conn: there is one writer, so the next ids are those above the last.
+func (c *conn) NewIDs(ctx context.Context, t *sqlrow.Table, n int) ([]int64, error) {
 	var last int64
-	err := c.Run(ctx, spendsql.Stmt{SQL: lastID(t), Each: func(r spendsql.Row) error { return r.Scan(&last) }})
+	err := c.Run(ctx, sqlrow.Stmt{SQL: lastID(t), Each: func(r sqlrow.Row) error { return r.Scan(&last) }})
 	ids := make([]int64, n)
 	for i := range ids {
 		ids[i] = last + 1 + int64(i)

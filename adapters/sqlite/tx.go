@@ -7,17 +7,16 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/stint-go/stint/adapters/internal/spendsql"
+	"github.com/stint-go/stint/internal/fault"
 	"github.com/stint-go/stint/spendlimit"
 )
 
 // Tx is the stores of a DB inside a transaction of the caller: what they write is kept if the caller commits, together with
 // the caller's own rows, and else is as if it had never been.
 type Tx struct {
-	d       *DB
-	tx      *sql.Tx
-	queries *spendsql.Queries
-	mu      sync.Mutex
+	d  *DB
+	tx *sql.Tx
+	mu sync.Mutex
 }
 
 // WithTx returns the stores inside tx, which is a transaction of the *sql.DB that the DB was made on. It should have begun
@@ -32,7 +31,7 @@ type Tx struct {
 // A transaction holds the file's one writer, so keep it short. On a pool with one connection, no other call of the DB is
 // answered before it has ended.
 func (d *DB) WithTx(tx *sql.Tx) *Tx {
-	return &Tx{d: d, tx: tx, queries: d.queries.Forgetful()}
+	return &Tx{d: d, tx: tx}
 }
 
 // Spend returns the store for spendlimit.
@@ -51,14 +50,14 @@ func (t *Tx) read(ctx context.Context, f func(*conn) error) error {
 func (t *Tx) enter(ctx context.Context) (*conn, error) {
 	switch {
 	case t.d.closed.Load():
-		return nil, spendlimit.ErrClosed
+		return nil, fault.ErrClosed
 	case t.tx == nil:
-		return nil, fmt.Errorf("%w: %w: no transaction", spendlimit.ErrUnavailable, spendlimit.ErrInvalid)
+		return nil, fmt.Errorf("%w: %w: no transaction", fault.ErrUnavailable, fault.ErrInvalid)
 	case ctx.Err() != nil:
 		return nil, unavailable(ctx.Err())
 	}
 	t.mu.Lock()
-	return &conn{d: t.d, queries: t.queries, tx: t.tx, ctx: context.WithoutCancel(ctx)}, nil
+	return &conn{d: t.d, tx: t.tx, ctx: context.WithoutCancel(ctx)}, nil
 }
 
 // write keeps what f wrote behind a savepoint, until it is known to have all succeeded.
@@ -111,7 +110,7 @@ func (t *Tx) undo(c *conn) {
 func (t *Tx) decided(err error) error {
 	var busy *busyError
 	if errors.As(err, &busy) {
-		return fmt.Errorf("%w: the transaction did not become the writer: begin it IMMEDIATE: %w", spendlimit.ErrUnavailable, busy.error)
+		return fmt.Errorf("%w: the transaction did not become the writer: begin it IMMEDIATE: %w", fault.ErrUnavailable, busy.error)
 	}
 	return err
 }

@@ -5,10 +5,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/shopspring/decimal"
+
+	"github.com/stint-go/stint/internal/names"
 )
 
 // Entry is what a table knows of one model; see [Table.With].
@@ -31,10 +31,7 @@ type MissingWrite string
 // InputRate prices such writes as plain input, whoever the provider is.
 const InputRate MissingWrite = "input_rate"
 
-const (
-	maxCount = 2_000_000_000 // of one class of one call (P4)
-	maxName  = 256           // bytes, as everywhere in spendlimit
-)
+const maxCount = 2_000_000_000 // of one class of one call (P4)
 
 // model is one checked entry. It never changes and knows no table, so tables share it.
 type model struct {
@@ -57,9 +54,9 @@ func compile(name string, e Entry, missing MissingWrite) (*model, *Problem) {
 	}
 	switch {
 	case !validName(name):
-		return bad("", "the name must be 1 to %d bytes of UTF-8 without control characters", maxName)
+		return bad("", "the name must be 1 to %d bytes of UTF-8 without control characters", names.Max)
 	case e.Provider != "" && !validName(e.Provider):
-		return bad("provider", "must be at most %d bytes of UTF-8 without control characters", maxName)
+		return bad("provider", "must be at most %d bytes of UTF-8 without control characters", names.Max)
 	case e.MaxOutput < 0 || e.MaxOutput > maxCount:
 		return bad("max_output", "%d is outside 0..%d", e.MaxOutput, maxCount)
 	}
@@ -83,7 +80,7 @@ func compile(name string, e Entry, missing MissingWrite) (*model, *Problem) {
 
 func (m *model) set(field string, d decimal.Decimal) error {
 	if !validName(field) {
-		return fmt.Errorf("the name must be 1 to %d bytes of UTF-8 without control characters", maxName)
+		return fmt.Errorf("the name must be 1 to %d bytes of UTF-8 without control characters", names.Max)
 	}
 	if err := checkRate(field, d); err != nil {
 		return err
@@ -149,6 +146,4 @@ func (m *model) agrees(o *model) bool {
 	return true
 }
 
-func validName(s string) bool {
-	return s != "" && len(s) <= maxName && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
-}
+func validName(s string) bool { return names.Check(s) == "" }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shopspring/decimal"
 
+	"github.com/stint-go/stint/internal/fault"
 	"github.com/stint-go/stint/spendlimit"
 )
 
@@ -227,5 +228,5 @@ func badCount(field string, n int64) error {
 }
 
 func invalid(field, format string, args ...any) error {
-	return &spendlimit.InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
+	return fault.Invalid(field, format, args...)
 }

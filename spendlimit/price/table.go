@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stint-go/stint/internal/names"
 	"github.com/stint-go/stint/spendlimit"
 )
 
@@ -232,4 +233,4 @@ func cutDate(name string) (base string, ok bool) {
 }
 
 // clip bounds what a caller's text adds to an error.
-func clip(s string) string { return s[:min(len(s), maxName)] }
+func clip(s string) string { return s[:min(len(s), names.Max)] }

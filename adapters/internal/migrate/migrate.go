@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"path"
 
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // File is one file of a folder migrations/: they are numbered from 1 on, and never change once released.
@@ -50,14 +50,14 @@ func Applied(rows Rows, ours []File) (int, error) {
 		}
 		have++
 		if version != have || have <= len(ours) && (f.Name != ours[have-1].Name || f.Checksum != ours[have-1].Checksum) {
-			return 0, fmt.Errorf("%w: migration %d (%s) is not the one of this release", spendlimit.ErrSchema, version, f.Name)
+			return 0, fmt.Errorf("%w: migration %d (%s) is not the one of this release", fault.ErrSchema, version, f.Name)
 		}
 	}
 	if err := rows.Err(); err != nil {
 		return 0, err
 	}
 	if have > len(ours) {
-		return 0, &spendlimit.SchemaError{Have: have, Want: len(ours)}
+		return 0, &fault.SchemaError{Have: have, Want: len(ours)}
 	}
 	return have, nil
 }
@@ -65,7 +65,7 @@ func Applied(rows Rows, ours []File) (int, error) {
 // Complete is an error unless a database has had all of ours.
 func Complete(have int, ours []File) error {
 	if want := len(ours); have != want {
-		return fmt.Errorf("%w: call Migrate first", &spendlimit.SchemaError{Have: have, Want: want})
+		return fmt.Errorf("%w: call Migrate first", &fault.SchemaError{Have: have, Want: want})
 	}
 	return nil
 }

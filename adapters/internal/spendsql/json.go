@@ -1,74 +1,11 @@
 package spendsql
 
 import (
-	"encoding/json"
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/spendlimit"
 )
-
-// Lists that are rarely there are JSON in columns of text, and the empty text when they are empty.
-
-// encode makes the text of a value.
-func encode(text *string, v any) error {
-	out, err := json.Marshal(v)
-	if *text = string(out); *text == "{}" {
-		*text = ""
-	}
-	return err
-}
-
-func encodeList[T any](text *string, list []T) error {
-	if len(list) == 0 {
-		*text = ""
-		return nil
-	}
-	return encode(text, list)
-}
-
-// decode reads what encode has made.
-func decode(text string, into any) error {
-	if text == "" {
-		return nil
-	}
-	return json.Unmarshal([]byte(text), into)
-}
-
-// appendIDs appends a JSON array of numbers. It is for what every row has, and so is parseIDs.
-func appendIDs(text []byte, ids []int64) []byte {
-	text = append(text, '[')
-	for i, id := range ids {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = strconv.AppendInt(text, id, 10)
-	}
-	return append(text, ']')
-}
-
-// parseIDs reads what appendIDs has made.
-func parseIDs(text string) ([]int64, error) {
-	inner, begins := strings.CutPrefix(text, "[")
-	inner, ends := strings.CutSuffix(inner, "]")
-	if !begins || !ends {
-		return nil, fmt.Errorf("%q where a list of ids should be", text)
-	}
-	if inner == "" {
-		return nil, nil
-	}
-	ids := make([]int64, 0, 4)
-	for part := range strings.SplitSeq(inner, ",") {
-		id, err := strconv.ParseInt(part, 10, 64)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
-}
 
 // appendPostings appends a JSON array of arrays of numbers.
 func appendPostings(text []byte, list []posting) []byte {
@@ -77,7 +14,7 @@ func appendPostings(text []byte, list []posting) []byte {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = appendIDs(text, list[i][:])
+		text = sqlrow.AppendIDs(text, list[i][:])
 	}
 	return append(text, ']')
 }

@@ -3,21 +3,18 @@ package spendsql
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/spendlimit"
 )
 
-// ErrGrew says that a step needs accounts that it has not locked: it has to begin again with those of [Step.Grown].
-var ErrGrew = errors.New("the step needs more accounts than it has locked")
-
-// ErrGone says that a hold is not stored to which a list or another hold points. An ended hold may be pruned by a step on any one
-// of its accounts, between two statements of a step on another: then the next try finds it in no list.
-var ErrGone = errors.New("a hold is pointed at but not stored")
+// errGone says that a hold is not there. An ended hold may be pruned by a step on any one of its accounts, between two statements of
+// a step on another.
+var errGone = fmt.Errorf("a hold is %w", sqlrow.ErrGone)
 
 // Grown is accounts that a step has to lock beside those that its need tells of.
 type Grown struct {
@@ -33,7 +30,7 @@ type Step struct {
 	Clock int64 // the time after the locks, where the database says it
 
 	ctx    context.Context
-	conn   Conn
+	conn   sqlrow.Conn
 	q      *Queries
 	need   *spendlimit.Need
 	ledger int64          // 0: not stored yet
@@ -73,8 +70,8 @@ type Step struct {
 }
 
 // Begin locks the accounts that a need tells of, and more, and reads what can be named before they are known.
-// What is in the cache is not read. A [Dialect] with Shared has none.
-func Begin(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need, more Grown, cache *Cache) (*Step, error) {
+// What is in the cache is not read. A dialect with Shared has none.
+func Begin(ctx context.Context, conn sqlrow.Conn, q *Queries, n *spendlimit.Need, more Grown, cache *Cache) (*Step, error) {
 	s := newStep(ctx, conn, q, n)
 	if cache != nil {
 		s.cache = cache
@@ -110,7 +107,7 @@ func (s *Step) findLedger() (l ledgerRec, err error) {
 			return known.(ledgerRec), nil
 		}
 	}
-	err = s.run(s.stmt(s.q.ledger, func(r Row) error {
+	err = s.run(s.stmt(s.q.ledger, func(r sqlrow.Row) error {
 		return r.Scan(&l.id, &l.row.Name, &l.row.Unit.Code, &l.row.Unit.Scale)
 	}, s.need.Ledger))
 	if err == nil && l.id != 0 && s.q.known != nil {
@@ -119,7 +116,7 @@ func (s *Step) findLedger() (l ledgerRec, err error) {
 	return l, err
 }
 
-func newStep(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need) *Step {
+func newStep(ctx context.Context, conn sqlrow.Conn, q *Queries, n *spendlimit.Need) *Step {
 	s := &Step{
 		Work: spendlimit.NewWork(), ctx: ctx, conn: conn, q: q, need: n, locked: map[int64]bool{}, grown: map[int64]bool{},
 		accounts: map[int64]*spendlimit.AccountRow{}, limits: map[int64]*spendlimit.LimitRow{}, periods: map[int64]*spendlimit.PeriodRow{},
@@ -133,17 +130,11 @@ func newStep(ctx context.Context, conn Conn, q *Queries, n *spendlimit.Need) *St
 	return s
 }
 
-func (s *Step) stmt(text string, each func(Row) error, args ...any) Stmt {
-	for i, a := range args {
-		switch a.(type) {
-		case []int64, []string:
-			args[i] = s.q.d.List(a)
-		}
-	}
-	return Stmt{SQL: text, Args: args, Each: each}
+func (s *Step) stmt(text string, each func(sqlrow.Row) error, args ...any) sqlrow.Stmt {
+	return s.q.d.Stmt(text, each, args...)
 }
 
-func (s *Step) run(list ...Stmt) error {
+func (s *Step) run(list ...sqlrow.Stmt) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -164,12 +155,12 @@ var liveStates = func() (list []int64) {
 // found before they are locked (C2).
 func (s *Step) find(ids []int64) ([]int64, error) {
 	ids = slices.Clone(ids)
-	each := func(r Row) error {
+	each := func(r sqlrow.Row) error {
 		list, err := readOwners(r)
 		ids = append(ids, list...)
 		return err
 	}
-	var list []Stmt
+	var list []sqlrow.Stmt
 	if len(s.need.Trees) > 0 {
 		list = append(list, s.stmt(s.q.ownersBelow, each, s.ledger, s.need.Trees, liveStates))
 	}
@@ -181,12 +172,12 @@ func (s *Step) find(ids []int64) ([]int64, error) {
 	return slices.Compact(ids), err
 }
 
-func readOwners(r Row) ([]int64, error) {
+func readOwners(r sqlrow.Row) ([]int64, error) {
 	var text string
 	if err := r.Scan(&text); err != nil {
 		return nil, err
 	}
-	return parseIDs(text)
+	return sqlrow.ParseIDs(text)
 }
 
 // lock locks the accounts: those that the need names, those of the holds that it names, and those with ids. What it names
@@ -203,7 +194,7 @@ func (s *Step) lock(ids []int64) error {
 		}
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
-		list := append([]Stmt{s.stmt(text, s.readLocked, s.ledger, n.Accounts, ids)}, s.now()...)
+		list := append([]sqlrow.Stmt{s.stmt(text, s.readLocked, s.ledger, n.Accounts, ids)}, s.now()...)
 		list = append(list, s.stmt(s.q.state, s.readState, s.ledger, n.Accounts, ids))
 		return s.run(append(list, s.readHoldsNamed(n.Holds)...)...)
 	}
@@ -218,7 +209,7 @@ func (s *Step) lock(ids []int64) error {
 		return nil
 	}
 	var read []int64
-	each := func(r Row) error {
+	each := func(r sqlrow.Row) error {
 		id, err := s.readAccount(r)
 		read = append(read, id)
 		return err
@@ -230,7 +221,7 @@ func (s *Step) lock(ids []int64) error {
 }
 
 // readHoldsNamed reads holds by their keys, and the usages of the step.
-func (s *Step) readHoldsNamed(keys []string) []Stmt {
+func (s *Step) readHoldsNamed(keys []string) []sqlrow.Stmt {
 	list := s.readUsages()
 	if len(keys) > 0 {
 		list = append(list, s.stmt(s.q.holdsByKey, s.readHold, s.ledger, keys))
@@ -289,13 +280,13 @@ func (s *Step) addNewest(p *periodRec) {
 	}
 }
 
-func (s *Step) readLocked(r Row) error {
+func (s *Step) readLocked(r sqlrow.Row) error {
 	_, err := s.readAccount(r)
 	return err
 }
 
 // readAccount reads an account of the step.
-func (s *Step) readAccount(r Row) (int64, error) {
+func (s *Step) readAccount(r sqlrow.Row) (int64, error) {
 	a := new(accountRec)
 	if err := r.Scan(a.fields()...); err != nil {
 		return 0, err
@@ -312,7 +303,7 @@ func (s *Step) readAccount(r Row) (int64, error) {
 }
 
 // readState reads a limit in force with its newest period. An account that came in after the locks were taken is not the step's.
-func (s *Step) readState(r Row) error {
+func (s *Step) readState(r sqlrow.Row) error {
 	m, p := new(limitRec), new(periodRec)
 	var first int64
 	var newest *int64
@@ -343,11 +334,11 @@ func (s *Step) readState(r Row) error {
 }
 
 // now reads the database's clock, if it has one.
-func (s *Step) now() []Stmt {
+func (s *Step) now() []sqlrow.Stmt {
 	if s.q.d.Now == "" {
 		return nil
 	}
-	return []Stmt{s.stmt(s.q.d.Now, func(r Row) error { return r.Scan(&s.Clock) })}
+	return []sqlrow.Stmt{s.stmt(s.q.d.Now, func(r sqlrow.Row) error { return r.Scan(&s.Clock) })}
 }
 
 // createAccounts makes accounts that are missing, because a row that is not there can't be locked (C3). Whoever makes the
@@ -362,14 +353,13 @@ func (s *Step) createAccounts(names []string) error {
 	if err != nil {
 		return err
 	}
-	w := writer{Step: s, inserts: map[*Table]*rows{}}
+	var w sqlrow.Writer
 	for i, name := range names {
 		s.made[name] = ids[i]
 		made := accountRec{id: ids[i], ledger: s.ledger, row: spendlimit.AccountRow{Name: name}}
-		w.insert(accounts, made.fields())
+		w.Insert(accounts, made.fields())
 	}
-	columns, values := w.inserts[accounts].pick(accounts)
-	return s.run(s.q.d.Insert(accounts, columns, values)...)
+	return s.run(w.List(s.q.d, accounts)...)
 }
 
 // Load reads the rest of the rows of the step, and links them. clock is the time after the locks, in microseconds (C5). It is
@@ -389,7 +379,7 @@ func (s *Step) Load(clock int64) error {
 			}
 		}
 		if len(s.toMake) > 0 {
-			return ErrGrew
+			return sqlrow.ErrGrew
 		}
 	}
 	if err := s.readNamed(); err != nil {
@@ -420,9 +410,9 @@ func (s *Step) follow() error {
 			}
 		}
 		if len(ids) == 0 {
-			return ErrGrew
+			return sqlrow.ErrGrew
 		}
-		err := s.run(s.stmt(s.q.ownersDue, func(r Row) error {
+		err := s.run(s.stmt(s.q.ownersDue, func(r sqlrow.Row) error {
 			list, err := readOwners(r)
 			for _, owner := range list {
 				if !s.locked[owner] {
@@ -450,11 +440,11 @@ func (s *Step) Grown() Grown {
 // the newest is not the one, the ids of holds that are due, and what else the need asks for.
 func (s *Step) readNamed() error {
 	n, locked := s.need, slices.Sorted(maps.Keys(s.locked))
-	var list []Stmt
-	add := func(st Stmt) { list = append(list, st) }
+	var list []sqlrow.Stmt
+	add := func(st sqlrow.Stmt) { list = append(list, st) }
 	for _, at := range append([]int64{s.Now}, n.Times...) {
 		if s.latest > at { // else the newest period of each limit is the last that starts at or before it, and none comes next
-			add(s.stmt(s.q.around, func(r Row) error { _, err := s.readPeriod(r); return err }, locked, at))
+			add(s.stmt(s.q.around, func(r sqlrow.Row) error { _, err := s.readPeriod(r); return err }, locked, at))
 		}
 	}
 	var due, unlimited []int64
@@ -467,7 +457,7 @@ func (s *Step) readNamed() error {
 		}
 	}
 	if len(unlimited) > 0 {
-		add(s.stmt(s.q.dueOn, func(r Row) error {
+		add(s.stmt(s.q.dueOn, func(r sqlrow.Row) error {
 			var id int64
 			err := r.Scan(&id)
 			due = append(due, id)
@@ -495,7 +485,7 @@ func (s *Step) readNamed() error {
 	}
 	for _, name := range n.Periods {
 		if a := s.records.byName[name]; a != nil {
-			add(s.stmt(s.q.periodsOf, func(r Row) error { _, err := s.readPeriod(r); return err }, a.id))
+			add(s.stmt(s.q.periodsOf, func(r sqlrow.Row) error { _, err := s.readPeriod(r); return err }, a.id))
 		}
 	}
 	for _, j := range n.Journal {
@@ -522,9 +512,9 @@ func (s *Step) readNamed() error {
 }
 
 // holdList reads ids of holds, and wants the holds.
-func (s *Step) holdList(add func(Stmt), text string, args ...any) *[]int64 {
+func (s *Step) holdList(add func(sqlrow.Stmt), text string, args ...any) *[]int64 {
 	ids := new([]int64)
-	add(s.stmt(text, func(r Row) error {
+	add(s.stmt(text, func(r sqlrow.Row) error {
 		var id int64
 		err := r.Scan(&id)
 		*ids = append(*ids, id)
@@ -534,9 +524,9 @@ func (s *Step) holdList(add func(Stmt), text string, args ...any) *[]int64 {
 	return ids
 }
 
-func (s *Step) listDue(add func(Stmt), account int64) {
+func (s *Step) listDue(add func(sqlrow.Stmt), account int64) {
 	due := new([]int64)
-	add(s.stmt(s.q.due, func(r Row) error {
+	add(s.stmt(s.q.due, func(r sqlrow.Row) error {
 		var id int64
 		err := r.Scan(&id)
 		if *due = append(*due, id); len(*due) <= spendlimit.MaxDue {
@@ -550,13 +540,13 @@ func (s *Step) listDue(add func(Stmt), account int64) {
 	})
 }
 
-func (s *Step) listMembers(add func(Stmt), locked []int64) {
+func (s *Step) listMembers(add func(sqlrow.Stmt), locked []int64) {
 	type group struct {
 		account int64
 		name    string
 	}
 	members := map[group][]int64{}
-	add(s.stmt(s.q.members, func(r Row) error {
+	add(s.stmt(s.q.members, func(r sqlrow.Row) error {
 		var g group
 		var id int64
 		err := r.Scan(&g.account, &id, &g.name)
@@ -572,11 +562,11 @@ func (s *Step) listMembers(add func(Stmt), locked []int64) {
 	})
 }
 
-func (s *Step) listAll(add func(Stmt), a *accountRec) {
+func (s *Step) listAll(add func(sqlrow.Stmt), a *accountRec) {
 	holds := s.holdList(add, s.q.on, a.id)
 	s.lists = append(s.lists, holds)
 	var periods []int64
-	add(s.stmt(s.q.periodsOf, func(r Row) error {
+	add(s.stmt(s.q.periodsOf, func(r sqlrow.Row) error {
 		p, err := s.readPeriod(r)
 		if err == nil {
 			periods = append(periods, p.id)
@@ -598,14 +588,14 @@ type journal struct {
 	entries []*entryRec
 }
 
-func (s *Step) listEntries(add func(Stmt), text string, account int64, args ...any) *journal {
+func (s *Step) listEntries(add func(sqlrow.Stmt), text string, account int64, args ...any) *journal {
 	j := &journal{account: account}
-	add(s.stmt(text, func(r Row) error { return s.readEntry(r, j) }, append([]any{account}, args...)...))
+	add(s.stmt(text, func(r sqlrow.Row) error { return s.readEntry(r, j) }, append([]any{account}, args...)...))
 	return j
 }
 
 // readEntry reads the next entry of a journal; before are columns that come before its own.
-func (s *Step) readEntry(r Row, j *journal, before ...any) error {
+func (s *Step) readEntry(r sqlrow.Row, j *journal, before ...any) error {
 	e := new(entryRec)
 	j.entries = append(j.entries, e)
 	if err := r.Scan(append(before, e.fields()...)...); err != nil {
@@ -622,7 +612,7 @@ func (s *Step) readEntry(r Row, j *journal, before ...any) error {
 	return nil
 }
 
-func (s *Step) readHold(r Row) error {
+func (s *Step) readHold(r sqlrow.Row) error {
 	h := new(holdRec)
 	if err := r.Scan(h.fields()...); err != nil {
 		return err
@@ -650,7 +640,7 @@ func (s *Step) addHold(h *holdRec) {
 // readHolds reads the other holds that are wanted, and those that these point at, until none is missing.
 func (s *Step) readHolds() error {
 	for {
-		ids := missing(s.records.holds, s.want)
+		ids := sqlrow.Missing(s.records.holds, s.want)
 		ids = slices.DeleteFunc(ids, func(id int64) bool {
 			h := s.cache.holds[id]
 			if h != nil {
@@ -658,7 +648,7 @@ func (s *Step) readHolds() error {
 			}
 			return h != nil
 		})
-		if len(missing(s.records.holds, s.want)) == 0 {
+		if len(sqlrow.Missing(s.records.holds, s.want)) == 0 {
 			break
 		}
 		if len(ids) == 0 { // the cache had all of them, but they want others
@@ -669,7 +659,7 @@ func (s *Step) readHolds() error {
 			return err
 		}
 		if len(s.records.holds) == before {
-			return fmt.Errorf("%w: %d", ErrGone, ids[0])
+			return fmt.Errorf("%w: %d", errGone, ids[0])
 		}
 	}
 	for _, key := range s.need.Holds {
@@ -694,27 +684,7 @@ func (s *Step) readHolds() error {
 	return nil
 }
 
-// dangling is an error if ids are left that are pointed at but not stored.
-func dangling(what string, ids []int64) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s %d is pointed at but not stored", what, ids[0])
-}
-
-// missing lists the ids that have no record yet, each once.
-func missing[T any](records map[int64]T, ids []int64) []int64 {
-	var out []int64
-	for _, id := range ids {
-		if _, ok := records[id]; !ok {
-			out = append(out, id)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-func (s *Step) readLimit(r Row) (*limitRec, error) {
+func (s *Step) readLimit(r sqlrow.Row) (*limitRec, error) {
 	m := new(limitRec)
 	if err := r.Scan(m.fields()...); err != nil {
 		return nil, err
@@ -723,7 +693,7 @@ func (s *Step) readLimit(r Row) (*limitRec, error) {
 	return m, m.unpack()
 }
 
-func (s *Step) readPeriod(r Row) (*periodRec, error) {
+func (s *Step) readPeriod(r sqlrow.Row) (*periodRec, error) {
 	p := new(periodRec)
 	if err := r.Scan(p.fields()...); err != nil {
 		return nil, err
@@ -735,9 +705,9 @@ func (s *Step) readPeriod(r Row) (*periodRec, error) {
 // readPointedAt reads the periods of holds and postings that are not there yet, and what these point at.
 func (s *Step) readPointedAt() error {
 	if ids := s.periodsPointedAt(); len(ids) > 0 {
-		err := s.run(s.stmt(s.q.periodsByID, func(r Row) error { _, err := s.readPeriod(r); return err }, ids))
+		err := s.run(s.stmt(s.q.periodsByID, func(r sqlrow.Row) error { _, err := s.readPeriod(r); return err }, ids))
 		if err == nil {
-			err = dangling("period", missing(s.records.periods, ids))
+			err = sqlrow.Dangling("period", sqlrow.Missing(s.records.periods, ids))
 		}
 		if err != nil {
 			return err
@@ -747,10 +717,10 @@ func (s *Step) readPointedAt() error {
 	for _, p := range s.records.periods {
 		limits = append(limits, p.limit)
 	}
-	if ids := missing(s.records.limits, limits); len(ids) > 0 {
-		err := s.run(s.stmt(s.q.limitsByID, func(r Row) error { _, err := s.readLimit(r); return err }, ids))
+	if ids := sqlrow.Missing(s.records.limits, limits); len(ids) > 0 {
+		err := s.run(s.stmt(s.q.limitsByID, func(r sqlrow.Row) error { _, err := s.readLimit(r); return err }, ids))
 		if err == nil {
-			err = dangling("limit", missing(s.records.limits, ids))
+			err = sqlrow.Dangling("limit", sqlrow.Missing(s.records.limits, ids))
 		}
 		if err != nil {
 			return err
@@ -764,11 +734,11 @@ func (s *Step) periodsPointedAt() []int64 {
 	for _, h := range s.records.holds {
 		ids = append(ids, h.points()...)
 	}
-	return missing(s.records.periods, ids)
+	return sqlrow.Missing(s.records.periods, ids)
 }
 
 // readUsages reads the usages that the need names.
-func (s *Step) readUsages() []Stmt {
+func (s *Step) readUsages() []sqlrow.Stmt {
 	var loose, ids, keys []string
 	for _, u := range s.need.Usages {
 		if u.Hold == "" {
@@ -777,7 +747,7 @@ func (s *Step) readUsages() []Stmt {
 			ids, keys = append(ids, u.ID), append(keys, u.Hold)
 		}
 	}
-	each := func(r Row) error {
+	each := func(r sqlrow.Row) error {
 		u := new(usageRec)
 		if err := r.Scan(append(u.fields(), &u.row.Hold)...); err != nil {
 			return err
@@ -789,7 +759,7 @@ func (s *Step) readUsages() []Stmt {
 		}
 		return err
 	}
-	var list []Stmt
+	var list []sqlrow.Stmt
 	if len(loose) > 0 {
 		list = append(list, s.stmt(s.q.usages, each, s.ledger, loose))
 	}
@@ -812,10 +782,10 @@ func (s *Step) readOtherAccounts() error {
 }
 
 func (s *Step) readAccounts(ids ...int64) error {
-	if ids = missing(s.records.accounts, ids); len(ids) == 0 {
+	if ids = sqlrow.Missing(s.records.accounts, ids); len(ids) == 0 {
 		return nil
 	}
-	err := s.run(s.stmt(s.q.accountsByID, func(r Row) error {
+	err := s.run(s.stmt(s.q.accountsByID, func(r sqlrow.Row) error {
 		a := new(accountRec)
 		err := r.Scan(a.fields()...)
 		s.records.accounts[a.id] = a
@@ -824,7 +794,7 @@ func (s *Step) readAccounts(ids ...int64) error {
 	if err != nil {
 		return err
 	}
-	return dangling("account", missing(s.records.accounts, ids))
+	return sqlrow.Dangling("account", sqlrow.Missing(s.records.accounts, ids))
 }
 
 // link fills the work.

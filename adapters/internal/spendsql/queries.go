@@ -6,12 +6,13 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/spendlimit"
 )
 
 // Queries are the statements for one database, made once, and what is known of it.
 type Queries struct {
-	d     *Dialect
+	d     *sqlrow.Dialect
 	known *sync.Map // name of a ledger → ledgerRec; nil: nothing is kept
 	hints *hints
 
@@ -25,11 +26,16 @@ type Queries struct {
 	listHolds, listHoldsOn, listDue, listEntries               string
 }
 
+// From is FROM clauses of a dialect that must have others: Usages are the rows of {usage}, named u, of no hold with an id in $2,
+// UsagesOf those of pairs of a hold's key in $2 and an id at the same place in $3, and Members the live rows of {owner}, named o, of
+// accounts in $1 and groups in $2.
+type From struct{ Usages, UsagesOf, Members string }
+
 // NewQueries makes the statements.
-func NewQueries(d *Dialect) *Queries {
-	hold := "SELECT " + holds.list("h") + " FROM {hold} h WHERE "
-	account := "SELECT " + accounts.list("a") + " FROM {account} a WHERE "
-	entry := "SELECT " + entries.list("e") + " FROM {entry} e WHERE e.account_id = $1 AND "
+func NewQueries(d *sqlrow.Dialect, from From) *Queries {
+	hold := "SELECT " + holds.List("h") + " FROM {hold} h WHERE "
+	account := "SELECT " + accounts.List("a") + " FROM {account} a WHERE "
+	entry := "SELECT " + entries.List("e") + " FROM {entry} e WHERE e.account_id = $1 AND "
 	// The accounts of a step, by name and by id, each by an index of its own: no plan may read all accounts of the ledger.
 	const these = "(a.ledger_id = $1 AND a.name @in($2) OR a.id @in($3))"
 	among := "m.account_id @any[SELECT a.id FROM {account} a WHERE " + these + "]"
@@ -40,7 +46,7 @@ func NewQueries(d *Dialect) *Queries {
 		d:      d,
 		known:  new(sync.Map),
 		hints:  new(hints),
-		ledger: "SELECT " + ledgers.list("l") + " FROM {ledger} l WHERE l.name = $1",
+		ledger: "SELECT " + ledgers.List("l") + " FROM {ledger} l WHERE l.name = $1",
 		// Whatever the accounts are found by, they are locked in the order of their names.
 		accounts:     account + these + " ORDER BY a.name @lock",
 		accountsSeen: account + these + " ORDER BY a.name",
@@ -50,7 +56,7 @@ func NewQueries(d *Dialect) *Queries {
 		// The limits in force of these accounts, each with the end of the account's hold that ends first and with its own newest
 		// period, if there are any.
 		state: "SELECT coalesce((SELECT min(o.expires_us) FROM {owner} o WHERE o.account_id = m.account_id AND o.live), " + strconv.Itoa(math.MaxInt64) + "), " +
-			limits.list("m") + ", p.id, " + periods.listOrNone("p") + " FROM {limit} m LEFT JOIN {period} p ON p.id = " +
+			limits.List("m") + ", p.id, " + periods.ListOrNone("p") + " FROM {limit} m LEFT JOIN {period} p ON p.id = " +
 			"(SELECT b.id FROM {period} b WHERE b.limit_id = m.id ORDER BY b.start_us DESC LIMIT 1) WHERE " + among +
 			" AND m.gen = (SELECT max(r.gen) FROM {limit} r WHERE r.account_id = m.account_id AND r.name = m.name) ORDER BY m.account_id, m.name",
 
@@ -63,7 +69,7 @@ func NewQueries(d *Dialect) *Queries {
 		due:      live + "AND o.expires_us < $2 ORDER BY o.expires_us, h.key LIMIT " + strconv.Itoa(spendlimit.MaxDue+1),
 		dueOn:    "SELECT l.value FROM @each($1, bigint) WHERE EXISTS (SELECT 1 FROM {owner} o WHERE o.account_id = l.value AND o.live AND o.expires_us < $2)",
 		expiring: live + "ORDER BY o.expires_us, h.key LIMIT " + strconv.Itoa(spendlimit.MaxExpiring),
-		members:  "SELECT o.account_id, o.hold_id, o.split_group FROM " + cmp.Or(d.Members, members),
+		members:  "SELECT o.account_id, o.hold_id, o.split_group FROM " + cmp.Or(from.Members, members),
 		on:       "SELECT o.hold_id FROM {owner} o WHERE o.account_id = $1 ORDER BY o.hold_id",
 		below:    below + "SELECT h.id FROM {hold} h WHERE h.id @any[SELECT id FROM tree] AND h.state @in($3) ORDER BY h.expires_us, h.key",
 		prunable: "SELECT h.id FROM {owner} o JOIN {hold} h ON h.id = o.hold_id WHERE o.account_id = $1 AND NOT o.live AND h.ended_us < $2 " +
@@ -72,16 +78,16 @@ func NewQueries(d *Dialect) *Queries {
 		holdsByKey: hold + "h.ledger_id = $1 AND h.key @in($2)",
 		holdsByID:  hold + "h.id @in($1)",
 
-		limitsByID: "SELECT " + limits.list("m") + " FROM {limit} m WHERE m.id @in($1)",
-		around: "SELECT " + periods.list("p") + " FROM {period} p WHERE p.id IN (" +
+		limitsByID: "SELECT " + limits.List("m") + " FROM {limit} m WHERE m.id @in($1)",
+		around: "SELECT " + periods.List("p") + " FROM {period} p WHERE p.id IN (" +
 			"SELECT (SELECT b.id FROM {period} b WHERE b.limit_id = m.id AND b.start_us <= $2 ORDER BY b.start_us DESC LIMIT 1)" + newest +
 			"UNION ALL SELECT (SELECT n.id FROM {period} n WHERE n.limit_id = m.id AND n.start_us > $2 ORDER BY n.start_us LIMIT 1)" + newest + ")",
-		periodsByID: "SELECT " + periods.list("p") + " FROM {period} p WHERE p.id @in($1)",
-		periodsOf: "SELECT " + periods.list("p") + " FROM {period} p JOIN {limit} m ON m.id = p.limit_id WHERE m.account_id = $1 " +
+		periodsByID: "SELECT " + periods.List("p") + " FROM {period} p WHERE p.id @in($1)",
+		periodsOf: "SELECT " + periods.List("p") + " FROM {period} p JOIN {limit} m ON m.id = p.limit_id WHERE m.account_id = $1 " +
 			"ORDER BY m.name, m.gen, p.start_us",
 
-		usages:   "SELECT " + usages.list("u") + ", '' FROM " + cmp.Or(d.Usages, "{usage} u WHERE u.ledger_id = $1 AND u.hold_id = 0 AND u.id @in($2)"),
-		usagesOf: "SELECT " + usages.list("u") + ", (SELECT h.key FROM {hold} h WHERE h.id = u.hold_id) FROM " + cmp.Or(d.UsagesOf, usagesOf),
+		usages:   "SELECT " + usages.List("u") + ", '' FROM " + cmp.Or(from.Usages, "{usage} u WHERE u.ledger_id = $1 AND u.hold_id = 0 AND u.id @in($2)"),
+		usagesOf: "SELECT " + usages.List("u") + ", (SELECT h.key FROM {hold} h WHERE h.id = u.hold_id) FROM " + cmp.Or(from.UsagesOf, usagesOf),
 		journal:  entry + "e.at_us >= $2 ORDER BY e.seq",
 		oldest:   entry + "e.at_us < $2 ORDER BY e.seq LIMIT $3",
 
@@ -95,11 +101,11 @@ func NewQueries(d *Dialect) *Queries {
 			"WHERE l.name = $1 AND h.key > $2 AND (o.live OR NOT $3) AND a.name = $5 ORDER BY h.key LIMIT $4",
 		listDue: "SELECT DISTINCT o.expires_us, h.key FROM {ledger} l JOIN {account} a ON a.ledger_id = l.id JOIN {owner} o ON o.account_id = a.id AND o.live " +
 			"AND o.expires_us < CASE WHEN a.last_us > $2 THEN a.last_us ELSE $2 END JOIN {hold} h ON h.id = o.hold_id WHERE l.name = $1 ORDER BY o.expires_us, h.key LIMIT $3",
-		listEntries: "SELECT a.id, " + entries.list("e") + " FROM {account} a JOIN {ledger} l ON l.id = a.ledger_id JOIN {entry} e ON e.account_id = a.id " +
+		listEntries: "SELECT a.id, " + entries.List("e") + " FROM {account} a JOIN {ledger} l ON l.id = a.ledger_id JOIN {entry} e ON e.account_id = a.id " +
 			"WHERE l.name = $1 AND a.name = $2 AND e.seq > $3 ORDER BY e.seq LIMIT $4",
 	}
 	for _, text := range q.all() {
-		*text = d.text(*text)
+		*text = d.Text(set, *text)
 	}
 	return q
 }

@@ -6,140 +6,48 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/spendlimit"
 )
 
-// Table is a table with its columns, in the order in which rows are written and read.
-type Table struct {
-	Name    string
-	Columns []Column
-	Keys    int // so many of the columns, from the first on, tell rows apart
-	Fixed   int // so many behind the keys never change
-}
+// set is the tables of this package. The fields method of the record of each lists pointers to its columns in this order.
+const set = sqlrow.Set("spend")
 
-// Pick lists the columns with these indexes.
-func (t *Table) Pick(indexes []int) []Column {
-	list := make([]Column, len(indexes))
-	for i, at := range indexes {
-		list[i] = t.Columns[at]
-	}
-	return list
-}
-
-// Column is a column with its type in Postgres.
-type Column struct{ Name, Type string }
-
-func table(name string, keys, fixed int, columns ...Column) *Table {
-	return &Table{Name: name, Keys: keys, Fixed: fixed, Columns: columns}
-}
-
-func ints(names ...string) []Column  { return typed("bigint", names) }
-func texts(names ...string) []Column { return typed("text", names) }
-func bools(names ...string) []Column { return typed("boolean", names) }
-
-func typed(kind string, names []string) []Column {
-	list := make([]Column, len(names))
-	for i, n := range names {
-		list[i] = Column{n, kind}
-	}
-	return list
-}
-
-func join(lists ...[]Column) (all []Column) {
-	for _, l := range lists {
-		all = append(all, l...)
-	}
-	return all
-}
-
-// The tables. The fields method of the record of each lists pointers to its columns in this order.
 var (
-	ledgers  = table("ledger", 1, 3, join(ints("id"), texts("name", "unit"), ints("scale"))...)
-	accounts = table("account", 1, 2, join(ints("id", "ledger_id"), texts("name"), ints("seq", "last_us", "pruned"))...)
-	limits   = table("limit", 1, 3, join(
-		ints("id", "account_id"), texts("name"), ints("gen", "kind", "week_start", "anchor"), texts("zone"), ints("amount", "mode", "on_unpriced"),
-		bools("carry_holds"), ints("carry_unused"), texts("thresholds"), ints("raise_by", "raise_until_us", "rev"), texts("print", "prev"),
-		ints("since_us", "pin_us", "held_all"), bools("removed"))...)
-	periods = table("period", 1, 2, join(
-		ints("id", "limit_id", "start_us", "end_us"), texts("label"), ints("mode", "in_force", "raised", "raised_until_us", "spent", "held", "overrun", "cut",
-			"carry_in", "carry_out", "assumed", "unpriced"), texts("fired"), ints("base_spent", "base_held", "base_overrun"))...)
-	holds = table("hold", 1, 14, join(
-		ints("id", "ledger_id"), texts("key"), ints("parent_id"), texts("owners", "accounts"), ints("amount", "min"), bools("rest", "free"),
-		texts("split_group"), ints("slots", "ttl_us"), texts("labels", "price"), ints("state", "granted", "grown", "received", "own", "recorded",
-			"carved", "covered", "returned", "assumed", "end_own", "end_charge", "open_usages", "marks", "children", "depth", "expires_us",
-			"born_us", "ended_us", "seq"), texts("bound_account", "bound_limit", "bound_parent", "receipt"), ints("part_us", "part_left"),
-		texts("periods", "more_parts", "assumes"))...)
-	owners = table("owner", 2, 0, join(ints("hold_id", "account_id"), bools("live"), ints("expires_us"), texts("split_group"))...)
-	usages = table("usage", 3, 0, join(ints("ledger_id", "hold_id"), texts("id"), ints("kind"), typed("bytea", []string{"content"}), ints("cost"),
-		bools("unpriced"), texts("receipt"))...)
-	entries = table("entry", 2, 0, join(ints("account_id", "seq", "at_us", "kind"), texts("ref", "hold", "reason"), ints("source"),
-		texts("labels", "postings"))...)
+	ledgers  = set.Table("ledger", 1, 3, sqlrow.Ints("id"), sqlrow.Strings("name", "unit"), sqlrow.Ints("scale"))
+	accounts = set.Table("account", 1, 2, sqlrow.Ints("id", "ledger_id"), sqlrow.Strings("name"), sqlrow.Ints("seq", "last_us", "pruned")).
+			UnlessMade("name", "ledger_id")
+	limits = set.Table("limit", 1, 3,
+		sqlrow.Ints("id", "account_id"), sqlrow.Strings("name"), sqlrow.Ints("gen", "kind", "week_start", "anchor"), sqlrow.Strings("zone"),
+		sqlrow.Ints("amount", "mode", "on_unpriced"), sqlrow.Bools("carry_holds"), sqlrow.Ints("carry_unused"), sqlrow.Strings("thresholds"),
+		sqlrow.Ints("raise_by", "raise_until_us", "rev"), sqlrow.Strings("print", "prev"), sqlrow.Ints("since_us", "pin_us", "held_all"),
+		sqlrow.Bools("removed"))
+	periods = set.Table("period", 1, 2,
+		sqlrow.Ints("id", "limit_id", "start_us", "end_us"), sqlrow.Strings("label"),
+		sqlrow.Ints("mode", "in_force", "raised", "raised_until_us", "spent", "held", "overrun", "cut", "carry_in", "carry_out", "assumed", "unpriced"),
+		sqlrow.Strings("fired"), sqlrow.Ints("base_spent", "base_held", "base_overrun"))
+	holds = set.Table("hold", 1, 14,
+		sqlrow.Ints("id", "ledger_id"), sqlrow.Strings("key"), sqlrow.Ints("parent_id"), sqlrow.Strings("owners", "accounts"),
+		sqlrow.Ints("amount", "min"), sqlrow.Bools("rest", "free"), sqlrow.Strings("split_group"), sqlrow.Ints("slots", "ttl_us"),
+		sqlrow.Strings("labels", "price"),
+		sqlrow.Ints("state", "granted", "grown", "received", "own", "recorded", "carved", "covered", "returned", "assumed", "end_own", "end_charge",
+			"open_usages", "marks", "children", "depth", "expires_us", "born_us", "ended_us", "seq"),
+		sqlrow.Strings("bound_account", "bound_limit", "bound_parent", "receipt"), sqlrow.Ints("part_us", "part_left"),
+		sqlrow.Strings("periods", "more_parts", "assumes"))
+	owners = set.Table("owner", 2, 0, sqlrow.Ints("hold_id", "account_id"), sqlrow.Bools("live"), sqlrow.Ints("expires_us"), sqlrow.Strings("split_group"))
+	usages = set.Table("usage", 3, 0, sqlrow.Ints("ledger_id", "hold_id"), sqlrow.Strings("id"), sqlrow.Ints("kind"), sqlrow.Bytes("content"),
+		sqlrow.Ints("cost"), sqlrow.Bools("unpriced"), sqlrow.Strings("receipt")).OneByOne()
+	entries = set.Table("entry", 2, 0, sqlrow.Ints("account_id", "seq", "at_us", "kind"), sqlrow.Strings("ref", "hold", "reason"),
+		sqlrow.Ints("source"), sqlrow.Strings("labels", "postings"))
 )
 
 // Tables lists all of them, parents first.
-func Tables() []*Table {
-	return []*Table{ledgers, accounts, limits, periods, holds, owners, usages, entries}
+func Tables() []*sqlrow.Table {
+	return []*sqlrow.Table{ledgers, accounts, limits, periods, holds, owners, usages, entries}
 }
 
 // The records: a row of spendlimit beside the keys and texts that stand for its pointers and lists. Texts are packed before
-// a record is written, and unpacked after it was read. Fields are pointers to the plain types that drivers know: *int64,
-// *int, *uint8, *bool, *string, *[]byte, and **int64 where a column may be NULL.
-
-// value is what a field points at, as an int64, a bool, a string, a []byte or nil.
-func value(field any) any {
-	switch p := field.(type) {
-	case *int64:
-		return *p
-	case *string:
-		return *p
-	case *bool:
-		return *p
-	case *uint8:
-		return int64(*p)
-	case *int:
-		return int64(*p)
-	case *[]byte:
-		return *p
-	case **int64:
-		if *p == nil {
-			return nil
-		}
-		return **p
-	}
-	panic(fmt.Sprintf("a field of type %T", field))
-}
-
-// zero tells whether a field points at the default of its column.
-func zero(field any) bool {
-	switch p := field.(type) {
-	case *int64:
-		return *p == 0
-	case *string:
-		return *p == ""
-	case *bool:
-		return !*p
-	case *uint8:
-		return *p == 0
-	case *int:
-		return *p == 0
-	case **int64:
-		return *p == nil
-	}
-	return false
-}
-
-// same tells whether two fields of a column point at equal values.
-func same(a, b any) bool {
-	switch a := a.(type) {
-	case *int64:
-		return *a == *b.(*int64)
-	case *string:
-		return *a == *b.(*string)
-	case *[]byte:
-		return string(*a) == string(*b.(*[]byte))
-	}
-	return value(a) == value(b)
-}
+// a record is written, and unpacked after it was read.
 
 type accountRec struct {
 	id, ledger int64
@@ -173,7 +81,7 @@ func (r *limitRec) pack(row *spendlimit.LimitRow) error {
 		us := at.UnixMicro()
 		r.until = &us
 	}
-	return encodeList(&r.thresholds, row.Limit.Thresholds)
+	return sqlrow.EncodeList(&r.thresholds, row.Limit.Thresholds)
 }
 
 func (r *limitRec) unpack() error {
@@ -181,7 +89,7 @@ func (r *limitRec) unpack() error {
 	if r.until != nil {
 		l.Raise.Until = time.UnixMicro(*r.until).UTC()
 	}
-	return decode(r.thresholds, &l.Thresholds)
+	return sqlrow.Decode(r.thresholds, &l.Thresholds)
 }
 
 type periodRec struct {
@@ -201,10 +109,10 @@ func (r *periodRec) fields() []any {
 
 func (r *periodRec) pack(row *spendlimit.PeriodRow) error {
 	r.row = row.Plain()
-	return encodeList(&r.fired, row.Fired)
+	return sqlrow.EncodeList(&r.fired, row.Fired)
 }
 
-func (r *periodRec) unpack() error { return decode(r.fired, &r.row.Fired) }
+func (r *periodRec) unpack() error { return sqlrow.Decode(r.fired, &r.row.Fired) }
 
 type holdRec struct {
 	id, ledger                      int64
@@ -245,29 +153,29 @@ type assumption struct {
 // unpack reads the texts. What is left to do is to link the row.
 func (r *holdRec) unpack() (err error) {
 	h := &r.row
-	if r.ownerIDs, err = parseIDs(r.owners); err != nil {
+	if r.ownerIDs, err = sqlrow.ParseIDs(r.owners); err != nil {
 		return err
 	}
 	if r.accountIDs = r.ownerIDs; r.accounts != r.owners {
-		if r.accountIDs, err = parseIDs(r.accounts); err != nil {
+		if r.accountIDs, err = sqlrow.ParseIDs(r.accounts); err != nil {
 			return err
 		}
 	}
-	if r.periodIDs, err = parseIDs(r.periods); err != nil {
+	if r.periodIDs, err = sqlrow.ParseIDs(r.periods); err != nil {
 		return err
 	}
 	var of receipt
-	if err = decode(r.receipt, &of); err != nil {
+	if err = sqlrow.Decode(r.receipt, &of); err != nil {
 		return err
 	}
 	h.Receipt = of.row()
-	if err = decode(r.labels, &h.Labels); err != nil {
+	if err = sqlrow.Decode(r.labels, &h.Labels); err != nil {
 		return err
 	}
-	if err = decode(r.more, &r.later); err != nil {
+	if err = sqlrow.Decode(r.more, &r.later); err != nil {
 		return err
 	}
-	return decode(r.assumes, &r.assumptions)
+	return sqlrow.Decode(r.assumes, &r.assumptions)
 }
 
 // points lists the periods that the parts of the hold count against.
@@ -299,7 +207,7 @@ func (r *usageRec) unpack() (*spendlimit.UsageRow, error) {
 		return nil, fmt.Errorf("usage %q has a digest of %d bytes", row.ID, len(r.content))
 	}
 	var of receipt
-	err := decode(r.receipt, &of)
+	err := sqlrow.Decode(r.receipt, &of)
 	row.Receipt = of.row()
 	return row, err
 }
@@ -320,7 +228,7 @@ func (r *entryRec) unpack() error {
 	if err := json.Unmarshal([]byte(r.postings), &r.posts); err != nil {
 		return err
 	}
-	return decode(r.labels, &r.row.Labels)
+	return sqlrow.Decode(r.labels, &r.row.Labels)
 }
 
 // posting is the id of a period, or 0, and what comes behind it in spendlimit's.

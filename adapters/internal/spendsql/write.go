@@ -4,13 +4,14 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/spendlimit"
 )
 
 // Statements returns what stores the changes of the step.
-func (s *Step) Statements() ([]Stmt, error) {
+func (s *Step) Statements() ([]sqlrow.Stmt, error) {
 	c := s.Work.Changes()
-	w := writer{Step: s, inserts: map[*Table]*rows{}, updates: map[*Table]*rows{}}
+	w := writer{Step: s}
 	if err := w.newIDs(c); err != nil {
 		return nil, err
 	}
@@ -27,89 +28,17 @@ func (s *Step) Statements() ([]Stmt, error) {
 	for _, l := range c.NewLimits {
 		w.saved.others = append(w.saved.others, accountID(l.Account))
 	}
-	var list []Stmt
-	for _, t := range Tables() {
-		if r := w.inserts[t]; r != nil {
-			columns, values := r.pick(t)
-			list = append(list, s.q.d.Insert(t, columns, values)...)
-		}
-	}
-	for _, t := range Tables() {
-		if r := w.updates[t]; r != nil {
-			columns, values := r.pick(t)
-			list = append(list, s.q.d.Update(t, columns, values)...)
-		}
-	}
-	return append(list, w.others...), nil
+	return w.List(s.q.d, Tables()...), nil
 }
 
-// writer collects rows and statements: all inserts go before all updates, parents before what points at them.
 type writer struct {
 	*Step
-	inserts, updates map[*Table]*rows
-	others           []Stmt
-}
-
-// rows are rows of one table, as fields, and which columns have to be written for any of them.
-type rows struct {
-	fields [][]any
-	needed []bool
-}
-
-// of returns the rows of a table.
-func of(all map[*Table]*rows, t *Table) *rows {
-	r := all[t]
-	if r == nil {
-		r = &rows{needed: make([]bool, len(t.Columns))}
-		all[t] = r
-	}
-	return r
-}
-
-// pick takes what is needed from the rows.
-func (r *rows) pick(t *Table) (columns []int, values [][]any) {
-	for i, needed := range r.needed {
-		if needed || i < t.Keys {
-			columns = append(columns, i)
-		}
-	}
-	for _, fields := range r.fields {
-		row := make([]any, len(columns))
-		for i, at := range columns {
-			row[i] = value(fields[at])
-		}
-		values = append(values, row)
-	}
-	return columns, values
-}
-
-// insert writes a row. Columns that are zero are left out: that is their default.
-func (w *writer) insert(t *Table, fields []any) {
-	r := of(w.inserts, t)
-	r.fields = append(r.fields, fields)
-	for i, f := range fields {
-		r.needed[i] = r.needed[i] || !zero(f)
-	}
-}
-
-// update changes a row from what is stored, unless that is the same.
-func (w *writer) update(t *Table, stored, fields []any) {
-	first := true
-	for i := t.Keys + t.Fixed; i < len(fields); i++ {
-		if same(stored[i], fields[i]) {
-			continue
-		}
-		r := of(w.updates, t)
-		r.needed[i] = true
-		if first {
-			r.fields, first = append(r.fields, fields), false
-		}
-	}
+	sqlrow.Writer
 }
 
 // newIDs gives every new row its id.
 func (w *writer) newIDs(c *spendlimit.Changes) error {
-	give := func(t *Table, n int, set func(i int, id int64)) error {
+	give := func(t *sqlrow.Table, n int, set func(i int, id int64)) error {
 		if n == 0 {
 			return nil
 		}
@@ -124,7 +53,7 @@ func (w *writer) newIDs(c *spendlimit.Changes) error {
 			return err
 		}
 		unit := c.NewLedger.Unit
-		w.insert(ledgers, []any{&w.ledger, &w.need.Ledger, &unit.Code, &unit.Scale})
+		w.Insert(ledgers, []any{&w.ledger, &w.need.Ledger, &unit.Code, &unit.Scale})
 	}
 	var others []*spendlimit.AccountRow
 	for _, a := range c.NewAccounts {
@@ -160,17 +89,17 @@ func (w *writer) accounts(c *spendlimit.Changes) {
 		if _, ok := w.made[a.Name]; ok {
 			delete(w.made, a.Name)
 			made := accountRec{r.id, r.ledger, spendlimit.AccountRow{Name: a.Name}}
-			w.update(accounts, made.fields(), r.fields())
+			w.Update(accounts, made.fields(), r.fields())
 		} else {
-			w.insert(accounts, r.fields())
+			w.Insert(accounts, r.fields())
 		}
 	}
 	if len(w.made) > 0 { // the step left them alone
-		w.others = append(w.others, w.stmt(w.q.dropAccounts, nil, slices.Sorted(maps.Values(w.made))))
+		w.Then(w.stmt(w.q.dropAccounts, nil, slices.Sorted(maps.Values(w.made))))
 	}
 	for _, a := range c.Accounts {
 		r := record(a)
-		w.update(accounts, w.records.accounts[r.id].fields(), r.fields())
+		w.Update(accounts, w.records.accounts[r.id].fields(), r.fields())
 		w.saved.accounts = append(w.saved.accounts, r)
 	}
 }
@@ -181,7 +110,7 @@ func (w *writer) limits(c *spendlimit.Changes) error {
 		if err := r.pack(l); err != nil {
 			return err
 		}
-		w.insert(limits, r.fields())
+		w.Insert(limits, r.fields())
 	}
 	for _, l := range c.Limits {
 		stored := w.records.limits[w.ids.limits[l]]
@@ -189,7 +118,7 @@ func (w *writer) limits(c *spendlimit.Changes) error {
 		if err := r.pack(l); err != nil {
 			return err
 		}
-		w.update(limits, stored.fields(), r.fields())
+		w.Update(limits, stored.fields(), r.fields())
 		w.saved.limits = append(w.saved.limits, &r)
 	}
 	return nil
@@ -201,7 +130,7 @@ func (w *writer) periods(c *spendlimit.Changes) error {
 		if err := r.pack(p); err != nil {
 			return err
 		}
-		w.insert(periods, r.fields())
+		w.Insert(periods, r.fields())
 	}
 	for _, p := range c.Periods {
 		stored := w.records.periods[w.ids.periods[p]]
@@ -209,7 +138,7 @@ func (w *writer) periods(c *spendlimit.Changes) error {
 		if err := r.pack(p); err != nil {
 			return err
 		}
-		w.update(periods, stored.fields(), r.fields())
+		w.Update(periods, stored.fields(), r.fields())
 		w.saved.periods = append(w.saved.periods, &r)
 	}
 	return nil
@@ -219,15 +148,15 @@ func (w *writer) holds(c *spendlimit.Changes) error {
 	for _, h := range c.NewHolds { // parents come before their children
 		r := holdOf(h)
 		w.own(r, h)
-		if err := encodeList(&r.labels, h.Labels); err != nil {
+		if err := sqlrow.EncodeList(&r.labels, h.Labels); err != nil {
 			return err
 		}
 		if err := w.pack(r, h); err != nil {
 			return err
 		}
-		w.insert(holds, r.fields())
+		w.Insert(holds, r.fields())
 		for _, a := range r.ownerIDs {
-			w.insert(owners, ownerFields(r, a))
+			w.Insert(owners, ownerFields(r, a))
 		}
 		w.saved.holds = append(w.saved.holds, r)
 		if w.q.d.Shared {
@@ -240,11 +169,11 @@ func (w *writer) holds(c *spendlimit.Changes) error {
 		if err := w.pack(&r, h); err != nil {
 			return err
 		}
-		w.update(holds, stored.fields(), r.fields())
+		w.Update(holds, stored.fields(), r.fields())
 		w.saved.holds = append(w.saved.holds, &r)
 		if stored.row.State.Live() != h.State.Live() || stored.row.ExpiresUS != h.ExpiresUS {
 			for _, a := range r.ownerIDs {
-				w.update(owners, ownerFields(stored, a), ownerFields(&r, a))
+				w.Update(owners, ownerFields(stored, a), ownerFields(&r, a))
 			}
 		}
 	}
@@ -260,23 +189,23 @@ func ownerFields(r *holdRec, account int64) []any {
 func (w *writer) pack(r *holdRec, h *spendlimit.HoldRow) error {
 	r.row = h.Plain()
 	if r.receipt = ""; !h.State.Live() {
-		if err := encode(&r.receipt, receiptOf(&h.Receipt)); err != nil {
+		if err := sqlrow.Encode(&r.receipt, receiptOf(&h.Receipt)); err != nil {
 			return err
 		}
 	}
 	r.periodIDs = w.periodIDs(h.Part.Lines)
-	r.periods = string(appendIDs(nil, r.periodIDs))
+	r.periods = string(sqlrow.AppendIDs(nil, r.periodIDs))
 	r.later, r.assumptions = nil, nil
 	for _, p := range h.More {
 		r.later = append(r.later, part{p.At, int64(p.Left), w.periodIDs(p.Lines)})
 	}
-	if err := encodeList(&r.more, r.later); err != nil {
+	if err := sqlrow.EncodeList(&r.more, r.later); err != nil {
 		return err
 	}
 	for _, a := range h.Assumes {
 		r.assumptions = append(r.assumptions, assumption{holdOf(a.Anchor).id, a.Part, int64(a.Amount)})
 	}
-	return encodeList(&r.assumes, r.assumptions)
+	return sqlrow.EncodeList(&r.assumes, r.assumptions)
 }
 
 func (w *writer) periodIDs(lines []*spendlimit.PeriodRow) []int64 {
@@ -298,8 +227,8 @@ func (w *writer) own(r *holdRec, h *spendlimit.HoldRow) {
 		r.parent = &up.id
 		r.ownerIDs = slices.Concat(r.accountIDs, up.ownerIDs)
 	}
-	r.accounts = string(appendIDs(nil, r.accountIDs))
-	r.owners = string(appendIDs(nil, r.ownerIDs))
+	r.accounts = string(sqlrow.AppendIDs(nil, r.accountIDs))
+	r.owners = string(sqlrow.AppendIDs(nil, r.ownerIDs))
 }
 
 func (w *writer) usages(c *spendlimit.Changes) error {
@@ -308,21 +237,21 @@ func (w *writer) usages(c *spendlimit.Changes) error {
 		if u.Hold != "" {
 			r.hold = holdOf(w.Work.Hold(u.Hold)).id
 		}
-		return r, encode(&r.receipt, receiptOf(&u.Receipt))
+		return r, sqlrow.Encode(&r.receipt, receiptOf(&u.Receipt))
 	}
 	for _, u := range c.NewUsages {
 		r, err := record(u)
 		if err != nil {
 			return err
 		}
-		w.insert(usages, r.fields())
+		w.Insert(usages, r.fields())
 	}
 	for _, u := range c.Usages {
 		r, err := record(u)
 		if err != nil {
 			return err
 		}
-		w.update(usages, w.records.usages[u.UsageID].fields(), r.fields())
+		w.Update(usages, w.records.usages[u.UsageID].fields(), r.fields())
 	}
 	return nil
 }
@@ -330,7 +259,7 @@ func (w *writer) usages(c *spendlimit.Changes) error {
 func (w *writer) entries(c *spendlimit.Changes) error {
 	for _, e := range c.Entries {
 		r := entryRec{account: accountID(e.Account), row: *e}
-		if err := encodeList(&r.labels, e.Labels); err != nil {
+		if err := sqlrow.EncodeList(&r.labels, e.Labels); err != nil {
 			return err
 		}
 		for _, p := range e.Postings {
@@ -341,7 +270,7 @@ func (w *writer) entries(c *spendlimit.Changes) error {
 			r.posts = append(r.posts, to)
 		}
 		r.postings = string(appendPostings(nil, r.posts))
-		w.insert(entries, r.fields())
+		w.Insert(entries, r.fields())
 	}
 	return nil
 }
@@ -349,7 +278,7 @@ func (w *writer) entries(c *spendlimit.Changes) error {
 func (w *writer) pruned(c *spendlimit.Changes) {
 	for _, a := range c.Accounts {
 		if rec := w.records.accounts[accountID(a)]; a.Pruned > rec.row.Pruned {
-			w.others = append(w.others, w.stmt(w.q.dropEntries, nil, rec.id, a.Pruned))
+			w.Then(w.stmt(w.q.dropEntries, nil, rec.id, a.Pruned))
 		}
 	}
 	if len(c.Pruned) == 0 {
@@ -361,6 +290,7 @@ func (w *writer) pruned(c *spendlimit.Changes) {
 		ids, payers = append(ids, holdOf(h).id), append(payers, holdOf(h).ownerIDs...)
 	}
 	slices.Sort(payers)
-	w.others = append(w.others,
-		w.stmt(w.q.dropUsages, nil, w.ledger, ids), w.stmt(w.q.dropOwners, nil, slices.Compact(payers), ids), w.stmt(w.q.dropHolds, nil, ids))
+	w.Then(w.stmt(w.q.dropUsages, nil, w.ledger, ids))
+	w.Then(w.stmt(w.q.dropOwners, nil, slices.Compact(payers), ids))
+	w.Then(w.stmt(w.q.dropHolds, nil, ids))
 }

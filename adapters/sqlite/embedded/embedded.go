@@ -19,7 +19,7 @@ import (
 	"github.com/ncruces/go-sqlite3/driver"
 
 	"github.com/stint-go/stint/adapters/sqlite"
-	"github.com/stint-go/stint/spendlimit"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // DB is a file with its connections.
@@ -54,7 +54,7 @@ func open(ctx context.Context, path string, o *sqlite.Options) (*DB, error) {
 	}
 	connector, err := new(driver.SQLite).OpenConnector(source(filepath.ToSlash(path)))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", spendlimit.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", fault.ErrUnavailable, err)
 	}
 	pool := sql.OpenDB(private{connector, path})
 	conns := max(4, runtime.NumCPU())
@@ -76,15 +76,15 @@ func open(ctx context.Context, path string, o *sqlite.Options) (*DB, error) {
 func create(path string) (string, error) {
 	switch {
 	case path == "" || strings.HasPrefix(path, ":memory:"):
-		return "", fmt.Errorf("%w: a database in memory would be lost: name a file", spendlimit.ErrInvalid)
+		return "", fmt.Errorf("%w: a database in memory would be lost: name a file", fault.ErrInvalid)
 	case strings.HasPrefix(path, "file:"):
-		return "", fmt.Errorf("%w: give the path alone, without file: and parameters", spendlimit.ErrInvalid)
+		return "", fmt.Errorf("%w: give the path alone, without file: and parameters", fault.ErrInvalid)
 	case strings.ContainsRune(path, 0):
-		return "", fmt.Errorf("%w: a path has no zero byte", spendlimit.ErrInvalid)
+		return "", fmt.Errorf("%w: a path has no zero byte", fault.ErrInvalid)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", spendlimit.ErrUnavailable, err)
+		return "", fmt.Errorf("%w: %w", fault.ErrUnavailable, err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	switch {
@@ -92,13 +92,13 @@ func create(path string) (string, error) {
 		defer f.Close()
 		return path, isDatabase(f)
 	case errors.Is(err, syscall.EISDIR) || isDirectory(path):
-		return "", fmt.Errorf("%w: this is a directory: name a file in it", spendlimit.ErrInvalid)
+		return "", fmt.Errorf("%w: this is a directory: name a file in it", fault.ErrInvalid)
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("%w: make the directory first: %w", spendlimit.ErrUnavailable, err)
+		return "", fmt.Errorf("%w: make the directory first: %w", fault.ErrUnavailable, err)
 	case errors.Is(err, fs.ErrPermission):
-		return "", fmt.Errorf("%w: give this process the right to write the file and its directory: %w", spendlimit.ErrUnavailable, err)
+		return "", fmt.Errorf("%w: give this process the right to write the file and its directory: %w", fault.ErrUnavailable, err)
 	}
-	return "", fmt.Errorf("%w: %w", spendlimit.ErrUnavailable, err)
+	return "", fmt.Errorf("%w: %w", fault.ErrUnavailable, err)
 }
 
 func isDirectory(path string) bool {
@@ -115,9 +115,9 @@ func isDatabase(f *os.File) error {
 	case n == 0 && errors.Is(err, io.EOF):
 		return nil
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w: %w", spendlimit.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", fault.ErrUnavailable, err)
 	case string(start) != header:
-		return fmt.Errorf("%w: the file is not a SQLite database: name another", spendlimit.ErrUnavailable)
+		return fmt.Errorf("%w: the file is not a SQLite database: name another", fault.ErrUnavailable)
 	}
 	return nil
 }
