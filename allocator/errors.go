@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // Sentinels. Each has one meaning; test with errors.Is.
@@ -36,7 +38,7 @@ var (
 	// ErrNotFound: the pool was not created.
 	ErrNotFound = errors.New("not found")
 	// ErrInvalid: bad input (see [InvalidError] for the field).
-	ErrInvalid = errors.New("invalid")
+	ErrInvalid = fault.ErrInvalid
 	// ErrFingerprintVersion: a fingerprint of a version that this release does not know.
 	ErrFingerprintVersion = errors.New("unknown fingerprint version")
 	// ErrCorrupt: stored rows contradict each other (see [CorruptError]). Nothing is granted until Check has repaired it.
@@ -46,27 +48,19 @@ var (
 // Phases of a store failure.
 var (
 	// ErrUnavailable: not applied; nothing was written.
-	ErrUnavailable = errors.New("unavailable")
+	ErrUnavailable = fault.ErrUnavailable
 	// ErrUncertain: maybe applied. Call again with the same arguments: the answer is the true one.
-	ErrUncertain = errors.New("uncertain")
+	ErrUncertain = fault.ErrUncertain
 	// ErrSchema: the store's tables are missing, older or newer than this library.
-	ErrSchema = errors.New("wrong schema")
+	ErrSchema = fault.ErrSchema
 	// ErrClosed: the Pool, or the store handle, is closed.
-	ErrClosed = errors.New("closed")
+	ErrClosed = fault.ErrClosed
 )
 
 // InvalidError names the field of a request that is wrong. It is ErrInvalid.
-type InvalidError struct {
-	Field  string // in the words of the request type
-	Reason string
-}
+type InvalidError = fault.InvalidError
 
-func (e *InvalidError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Field, e.Reason) }
-func (e *InvalidError) Unwrap() error { return ErrInvalid }
-
-func invalid(field, format string, args ...any) error {
-	return &InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
-}
+func invalid(field, format string, args ...any) error { return fault.Invalid(field, format, args...) }
 
 // Shortage says what there is too little of.
 type Shortage uint8

@@ -26,6 +26,7 @@ type DB struct {
 	clock  func() time.Time
 	closed bool
 	spend  spend
+	pools  pools
 }
 
 // New returns an empty DB.

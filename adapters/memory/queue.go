@@ -3,7 +3,6 @@ package memory
 import (
 	"cmp"
 	"container/heap"
-	"slices"
 )
 
 // queue holds things that end at a time, the first to end on top. order tells which of two that end at the same time is first.
@@ -41,28 +40,52 @@ func (q *queue[T]) all(yield func(T) bool) {
 	}
 }
 
-// before lists at most n things that end before now, in order, and tells whether there are more.
+// first returns what ends first, or nil.
+func (q *queue[T]) first() *place[T] {
+	if len(q.places) == 0 {
+		return nil
+	}
+	return q.places[0]
+}
+
+// before lists at most n things that end before now, in order, and tells whether there are more. It looks at no more than
+// some twice as many, however many there are.
 func (q *queue[T]) before(now int64, n int) ([]T, bool) {
 	if len(q.places) == 0 || q.places[0].ends >= now {
 		return nil, false
 	}
-	var due []*place[T]
-	var walk func(i int)
-	walk = func(i int) {
-		if i >= len(q.places) || q.places[i].ends >= now {
-			return
+	next := due[T]{queue: q, at: []int{0}}
+	var list []T
+	for len(list) < n && len(next.at) > 0 {
+		at := next.at[0]
+		list = append(list, q.places[at].of)
+		heap.Pop(&next)
+		for child := 2*at + 1; child <= 2*at+2; child++ {
+			if child < len(q.places) && q.places[child].ends < now {
+				heap.Push(&next, child)
+			}
 		}
-		due = append(due, q.places[i])
-		walk(2*i + 1)
-		walk(2*i + 2)
 	}
-	walk(0)
-	slices.SortFunc(due, q.compare)
-	list := make([]T, min(n, len(due)))
-	for i := range list {
-		list[i] = due[i].of
-	}
-	return list, len(due) > n
+	return list, len(next.at) > 0
+}
+
+// due is a heap of positions in a queue: of the things that were not looked at yet, those that may be next.
+type due[T any] struct {
+	queue *queue[T]
+	at    []int
+}
+
+func (d *due[T]) Len() int { return len(d.at) }
+func (d *due[T]) Less(i, j int) bool {
+	return d.queue.compare(d.queue.places[d.at[i]], d.queue.places[d.at[j]]) < 0
+}
+func (d *due[T]) Swap(i, j int) { d.at[i], d.at[j] = d.at[j], d.at[i] }
+func (d *due[T]) Push(x any)    { d.at = append(d.at, x.(int)) }
+
+func (d *due[T]) Pop() any {
+	last := d.at[len(d.at)-1]
+	d.at = d.at[:len(d.at)-1]
+	return last
 }
 
 func (q *queue[T]) compare(a, b *place[T]) int {
