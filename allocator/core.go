@@ -525,25 +525,22 @@ func (s *step) handOut() error {
 	}
 }
 
-// listHeads groups the loaded tickets. Tickets that were named are among them only where all before them are.
+// listHeads lists the groups that wait, with those of their tickets that are surely the first: a ticket that was loaded because it
+// was named is among them only where all before it are.
 func (s *step) listHeads() {
 	s.groups = s.groups[:0]
 	byKey := map[GroupKey]*candidate{}
-	var list []*TicketRow
-	for i := range s.set.tickets.list {
-		if t := s.set.tickets.list[i].row; t != nil {
-			list = append(list, t)
-		}
-	}
-	slices.SortFunc(list, func(a, b *TicketRow) int { return cmp.Compare(a.Seq, b.Seq) })
-	for _, t := range list {
-		c := byKey[t.Params.Group]
-		if c == nil {
-			c = &candidate{key: t.Params.Group}
-			byKey[t.Params.Group] = c
+	for i := range s.set.groups.list {
+		if g := s.set.groups.list[i].row; g != nil && g.Waiting > 0 {
+			c := &candidate{key: g.Key}
+			byKey[g.Key] = c
 			s.groups = append(s.groups, c)
 		}
-		c.heads = append(c.heads, t)
+	}
+	for _, t := range s.allTickets() {
+		if c := byKey[t.Params.Group]; c != nil {
+			c.heads = append(c.heads, t)
+		}
 	}
 	for _, c := range s.groups {
 		c.heads = c.heads[:s.sure(c)]
