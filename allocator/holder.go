@@ -50,16 +50,16 @@ func judgeOwner(h, me Holder, hostGiven bool, owner Owner, p Process) Verdict {
 			return VerdictDead
 		}
 		return VerdictUnknown
-	case h.Namespace == "" || h.Namespace != me.Namespace || h.PID <= 0 || h.Start <= 0:
+	case !askable(h, me):
 		return VerdictUnknown
-	}
-	switch {
-	case p.Presence == Absent, p.Presence == Present && p.Start > 0 && p.Start != h.Start:
+	case p.Presence == Absent: // whatever its start was
 		return VerdictDead
-	case p.Presence == Present && p.Start == h.Start:
-		return VerdictLive
+	case p.Presence != Present || p.Start <= 0 || h.Start <= 0:
+		return VerdictUnknown
+	case p.Start != h.Start:
+		return VerdictDead
 	}
-	return VerdictUnknown
+	return VerdictLive
 }
 
 // askable tells whether the system that me is on knows h's process.
