@@ -145,7 +145,7 @@ func (s *step) more(enlarge func(n *Need)) error {
 
 // Rows that are about to be changed.
 
-func (s *step) pool() *PoolRow               { return s.set.pool.edit(struct{}{}) }
+func (s *step) pool() *PoolRow               { return s.set.pool.edit("") }
 func (s *step) slot(i int) *SlotRow          { return s.set.slots.edit(i) }
 func (s *step) lease(epoch uint64) *LeaseRow { return s.set.leases.edit(epoch) }
 

@@ -27,7 +27,7 @@ func (c *create) run(s *step) error {
 		return nil
 	}
 	p := &PoolRow{Name: c.name, Version: 1, Capacity: c.spec.Capacity, Status: PoolOpen, Policy: *c.spec.Policy, Slots: c.spec.Capacity, Groups: len(c.spec.Groups)}
-	s.set.pool.insert(struct{}{}, p, nil)
+	s.set.pool.insert("", p, nil)
 	for i := range c.spec.Capacity {
 		s.set.slots.insert(i, &SlotRow{Index: i, Status: SlotFree, Attrs: labelList(c.spec.Attrs[i])}, nil)
 	}

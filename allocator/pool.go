@@ -255,14 +255,14 @@ func (b *batch) run(clock int64, set *Set) error {
 		return err
 	}
 	b.judged = true
+	p := set.Pool()
+	b.waiting = p != nil && p.Waiting > 0
 	return nil
 }
 
 // done hands out what a committed step gave to others than its callers.
 func (b *batch) done() {
 	s := &b.step
-	p := s.set.Pool()
-	b.waiting = p != nil && p.Waiting > 0
 	b.short = false
 	for _, c := range b.commands {
 		if full := (*FullError)(nil); errors.As(c.base().err, &full) {

@@ -1,7 +1,12 @@
 package allocator
 
+import (
+	"cmp"
+	"slices"
+)
+
 // rows are the rows of one kind in a Set. Most steps have few, which are looked through; a large batch uses a map.
-type rows[K comparable, R any] struct {
+type rows[K cmp.Ordered, R any] struct {
 	list    []entry[K, R]
 	many    map[K]int // positions, once there are more than few
 	changed int
@@ -9,7 +14,7 @@ type rows[K comparable, R any] struct {
 }
 
 // entry is a row as it was loaded and as it is. A nil old is a new row, a nil row one that is deleted.
-type entry[K comparable, R any] struct {
+type entry[K cmp.Ordered, R any] struct {
 	key      K
 	old, row *R
 	fresh    bool // row is this step's own
@@ -102,6 +107,22 @@ func (x *rows[K, R]) changes() []Change[R] {
 		if e := &x.list[i]; e.fresh && (e.old != nil || e.row != nil || e.raw != nil) {
 			list = append(list, Change[R]{Old: e.old, New: e.row, Raw: e.raw})
 		}
+	}
+	return list
+}
+
+// sorted lists the rows by key.
+func (x *rows[K, R]) sorted() []*R {
+	var keys []K
+	for i := range x.list {
+		if x.list[i].row != nil {
+			keys = append(keys, x.list[i].key)
+		}
+	}
+	slices.Sort(keys)
+	list := make([]*R, len(keys))
+	for i, k := range keys {
+		list[i] = x.get(k)
 	}
 	return list
 }

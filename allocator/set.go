@@ -8,7 +8,7 @@ import (
 // Set is the rows of one step. A store fills it with the Add methods, hands it to the step's function, and then writes its
 // Changes. Rows that were added are never changed; a changed row is a new one. Not safe for concurrent use.
 type Set struct {
-	pool    rows[struct{}, PoolRow]
+	pool    rows[string, PoolRow] // one, by ""
 	groups  rows[GroupKey, GroupRow]
 	slots   rows[int, SlotRow]
 	leases  rows[uint64, LeaseRow]
@@ -52,7 +52,7 @@ func (s *Set) Reset() {
 }
 
 // AddPool adds the pool's row.
-func (s *Set) AddPool(p *PoolRow) { s.pool.add(struct{}{}, p) }
+func (s *Set) AddPool(p *PoolRow) { s.pool.add("", p) }
 
 // AddGroup adds a group. Adding a row again, of any kind, changes nothing.
 func (s *Set) AddGroup(g *GroupRow) { s.groups.add(g.Key, g) }
@@ -67,10 +67,17 @@ func (s *Set) AddLease(l *LeaseRow) { s.leases.add(l.Epoch, l) }
 func (s *Set) AddTicket(t *TicketRow) { s.tickets.add(t.Seq, t) }
 
 // AddRaw adds a row that can't be read.
-func (s *Set) AddRaw(r *Raw) { s.raws = append(s.raws, r) }
+func (s *Set) AddRaw(r *Raw) {
+	for _, other := range s.raws {
+		if other.Table == r.Table && other.Key == r.Key {
+			return
+		}
+	}
+	s.raws = append(s.raws, r)
+}
 
 // Pool returns the pool's row, or nil.
-func (s *Set) Pool() *PoolRow { return s.pool.get(struct{}{}) }
+func (s *Set) Pool() *PoolRow { return s.pool.get("") }
 
 // Group returns a group as it is now, or nil.
 func (s *Set) Group(k GroupKey) *GroupRow { return s.groups.get(k) }
@@ -84,8 +91,13 @@ func (s *Set) Lease(epoch uint64) *LeaseRow { return s.leases.get(epoch) }
 // Ticket returns a ticket, or nil.
 func (s *Set) Ticket(seq int64) *TicketRow { return s.tickets.get(seq) }
 
-// Raws returns the rows that can't be read.
-func (s *Set) Raws() []*Raw { return s.raws }
+// Rows lists what the Set has now, each kind by its key: the suite of allocatortest compares it.
+func (s *Set) Rows() Rows {
+	return Rows{
+		Pool: s.Pool(), Slots: s.slots.sorted(), Leases: s.leases.sorted(), Tickets: s.tickets.sorted(), Groups: s.groups.sorted(),
+		Raws: slices.Clone(s.raws),
+	}
+}
 
 // Changes returns what was changed; it is valid until Reset.
 func (s *Set) Changes() Changes {

@@ -22,7 +22,8 @@ type Store interface {
 }
 
 // Need names the rows of a step; its slices are valid during the step only, and names may repeat. The pool's own row is always
-// needed. A group that is named by any row, or in Groups, is needed too if it has a row.
+// needed. A group that is named by any row, or in Groups, is needed too if it has a row. Where rows are asked for in an order of time,
+// those of the same time go by key. The slots of a lease that can't be read are not known, and not needed.
 type Need struct {
 	Pool     string
 	ReadOnly bool // nothing will be written: a consistent view is enough, without locks
@@ -61,14 +62,15 @@ func (n *Need) reset(pool string) {
 	*n = Need{Pool: pool, Attempts: n.Attempts[:0], Epochs: n.Epochs[:0], Slots: n.Slots[:0], Groups: n.Groups[:0]}
 }
 
-// Query asks for a page of a list, in ascending order.
+// Query asks for a page of a list, in ascending order. Rows that can't be read are Raws, and count; slots and leases of QueryChanges
+// count together.
 type Query struct {
 	Pool  string
 	Kind  QueryKind
 	After int64    // epoch, seq or rev after which to go on
 	Group GroupKey // groups: after this one
 	Max   int      // at most 1,000
-	// Whose leases QueryOwned lists: those with this boot and namespace, and those with this host if it is not "".
+	// Whose leases QueryOwned lists: those with this boot and namespace, if neither is "", and those with this host if it is not "".
 	Boot, Namespace, Host string
 }
 
