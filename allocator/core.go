@@ -59,7 +59,7 @@ type step struct {
 type grant struct {
 	attempt string
 	lease   *LeaseRow
-	slots   []*SlotRow
+	slots   []heldSlot
 	leftUS  int64
 }
 

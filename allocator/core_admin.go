@@ -112,10 +112,10 @@ func (c *admin) need(n *Need) { n.All = true }
 func (c *admin) run(s *step) error {
 	p := s.set.Pool()
 	switch {
-	case p.Admin.ID == c.id && p.Admin.Digest == c.digest:
+	case p.Admin != nil && p.Admin.ID == c.id && p.Admin.Digest == c.digest:
 		c.state = p.Admin.Answer
 		return nil
-	case p.Admin.ID == c.id:
+	case p.Admin != nil && p.Admin.ID == c.id:
 		return &MismatchError{Fields: []string{"ID"}}
 	case p.Version != c.version:
 		return &StaleError{Version: p.Version}
@@ -133,7 +133,7 @@ func (c *admin) run(s *step) error {
 	}
 	c.state = p.state()
 	c.state.Rev = 0 // known only after the step
-	p.Admin = AdminRow{ID: c.id, Digest: c.digest, Answer: c.state}
+	p.Admin = &AdminRow{ID: c.id, Digest: c.digest, Answer: c.state}
 	return nil
 }
 
