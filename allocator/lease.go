@@ -272,7 +272,8 @@ func (l *Lease) keep(ctx context.Context) error {
 			return l.Err()
 		default:
 			last = err
-			timer.Reset(min(retry, l.Left()))
+			// Twice as often as the time left needs, so that a store that is back in time is asked in time.
+			timer.Reset(min(retry, max(l.Left()/2, firstRetry), l.Left()))
 			retry = min(2*retry, max(firstRetry, micros(l.row.TTLUS)/10))
 		}
 	}
