@@ -94,14 +94,16 @@ func (p *Pool) ask(ctx context.Context, c *acquire) (*Lease, error) {
 	if err == nil || !errors.As(err, &held) && !errors.Is(err, ErrFull) {
 		return l, err
 	}
-	found, gone := p.probeOwners(ctx)
-	if gone > 0 {
-		l, err = p.askOnce(ctx, c)
+	if held != nil {
+		v, ended := p.probeHolder(ctx, held.Epoch)
+		held.Verdict = v
+		if !ended {
+			return nil, err
+		}
+	} else if p.probeOwners(ctx) == 0 {
+		return nil, err
 	}
-	if held != nil && errors.As(err, &held) {
-		held.Verdict = found[held.Epoch]
-	}
-	return l, err
+	return p.askOnce(ctx, c)
 }
 
 func (p *Pool) askOnce(ctx context.Context, c *acquire) (*Lease, error) {
@@ -261,14 +263,19 @@ func (p *Pool) queue(ctx context.Context, c *acquire, w *waiter) (*Lease, error)
 			p.mu.Unlock()
 		case err == nil: // again
 			continue
-		case errors.As(err, &held) && !probed:
+		case errors.As(err, &held):
+			v, ended := p.probeHolder(ctx, held.Epoch)
+			if held.Verdict = v; !ended {
+				return p.woken(w, err)
+			}
+			continue
 		case ctx.Err() != nil || !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUncertain):
 			return p.woken(w, err)
 		}
 		if !probed || p.since(at) >= lastPoll {
-			_, gone := p.probeOwners(ctx)
+			gone := p.probeOwners(ctx)
 			probed, at = true, p.instant()
-			if gone > 0 || held != nil {
+			if gone > 0 {
 				continue
 			}
 		}

@@ -247,14 +247,26 @@ func (s *step) listFree() {
 		}
 	}
 	slices.Sort(s.free)
+	// Unreadable rows may have taken places among those that were asked for.
 	switch n := s.need.Free; {
-	case s.need.All || len(s.free) < n:
+	case s.need.All || len(s.free)+s.unreadable(RawSlot) < n:
 		s.freeUpTo = math.MaxInt
-	case n == 0:
+	case n == 0 || len(s.free) == 0:
 		s.freeUpTo = -1
 	default:
-		s.freeUpTo = s.free[n-1]
+		s.freeUpTo = s.free[min(n, len(s.free))-1]
 	}
+}
+
+// unreadable counts the rows of a table that were loaded and can't be read.
+func (s *step) unreadable(table string) int {
+	n := 0
+	for _, r := range s.set.raws {
+		if r.Table == table {
+			n++
+		}
+	}
+	return n
 }
 
 // lowest returns the u free slots with the lowest index, or nil if there are fewer.
@@ -384,7 +396,7 @@ func (s *step) lapse(most int) error {
 		}
 	}
 	// Unreadable rows took places among the loaded ones: that stops no other.
-	if raws := s.dueRaws(); raws > 0 && !s.need.All && len(due) < most && len(due)+raws >= s.need.Due {
+	if raws := s.unreadable(RawLease); raws > 0 && !s.need.All && len(due) < most && len(due)+raws >= s.need.Due {
 		return s.more(func(n *Need) { n.Due += raws + maxLapses })
 	}
 	p := s.set.Pool()
@@ -404,17 +416,6 @@ func (s *step) lapse(most int) error {
 		s.swept++
 	}
 	return s.handOut()
-}
-
-// dueRaws counts the unreadable leases among what was loaded.
-func (s *step) dueRaws() int {
-	n := 0
-	for _, r := range s.set.raws {
-		if r.Table == RawLease {
-			n++
-		}
-	}
-	return n
 }
 
 // lapseOf is how a lease ends whose time is over.

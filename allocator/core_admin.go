@@ -139,9 +139,6 @@ func (c *admin) run(s *step) error {
 
 // resize changes the capacity (R18). No lease is touched; free slots beyond it retire, and others do when they become free.
 func (s *step) resize(n int) error {
-	if mins := s.minima(); mins > n {
-		return invalid("Capacity", "%d, the groups' minima are %d", n, mins)
-	}
 	p := s.pool()
 	p.Capacity = n
 	for i := range s.set.slots.list {
@@ -164,16 +161,6 @@ func (s *step) resize(n int) error {
 	}
 	s.room = true
 	return nil
-}
-
-func (s *step) minima() int {
-	n := 0
-	for i := range s.set.groups.list {
-		if g := s.set.groups.list[i].row; g != nil {
-			n += g.Min
-		}
-	}
-	return n
 }
 
 func (s *step) allTickets() []*TicketRow {

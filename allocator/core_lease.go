@@ -216,7 +216,7 @@ func (c *acquire) enter(s *step) error {
 	case short == 0:
 		c.lease, err = s.grant(c.attempt, &c.params, c.holder, slots, LeaseLive)
 		return err
-	case s.moreDue && short != ShortGroup:
+	case s.moreDue && s.swept > 0:
 		c.again = true
 		return nil
 	}

@@ -382,3 +382,54 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("zero incarnation: %v", err)
 	}
 }
+
+func TestT29_AHostThatWasBootedAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pool(3)
+	host := func(boot string, given bool) func(*allocator.Options) {
+		return func(o *allocator.Options) {
+			if o.Holder.Boot = boot; given {
+				o.HostID = "host-a"
+			} else {
+				o.Holder.Host = "host-a" // as an image may carry it
+			}
+		}
+	}
+	before := w.process(host("boot-1", true))
+	for i := range 3 {
+		w.acquire(before, fmt.Sprint(i))
+	}
+	image := w.process(host("boot-2", false))
+	_, err := image.Acquire(w.ctx, request("x"))
+	w.full("host not given", err, allocator.ShortCapacity)
+	after := w.process(host("boot-2", true))
+	if e := w.probe(after, 0); e.Verdict != allocator.VerdictDead || e.Reason != allocator.ReasonDeadOwner {
+		t.Errorf("%+v", e)
+	}
+	if s, err := after.Sweep(w.ctx, 10); err != nil || s.Reclaimed != 3 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestR2b_TheHolderIsAskedForHoweverManyThereAre(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pool(200)
+	system := processes{2: {Presence: allocator.Present, Start: 1}}
+	here := func(o *allocator.Options) { o.Holder.Boot, o.Owners = "b", system }
+	alive, dead, other := w.process(here), w.process(here), w.process(here)
+	for i := range 150 {
+		w.acquire(alive, fmt.Sprint(i))
+	}
+	w.acquire(dead, "run")
+	_, err := other.Acquire(w.ctx, request("run"))
+	var held *allocator.HeldError
+	if !errors.As(err, &held) || held.Verdict != allocator.VerdictUnknown {
+		t.Errorf("%v", err)
+	}
+	system[3] = allocator.Process{Presence: allocator.Absent}
+	if l := w.acquire(other, "run"); l.Epoch() != 152 {
+		t.Errorf("epoch %d", l.Epoch())
+	}
+}
