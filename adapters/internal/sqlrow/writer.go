@@ -41,7 +41,7 @@ func (r *rows) pick(t *Table) (columns []int, values [][]any) {
 	for n, fields := range r.fields {
 		row := make([]any, len(columns), len(columns)+1)
 		for i, at := range columns {
-			row[i] = value(fields[at])
+			row[i] = Value(fields[at])
 		}
 		if len(r.guards) > 0 {
 			row = append(row, r.guards[n])
@@ -72,7 +72,7 @@ func (w *Writer) Update(t *Table, stored, fields []any) {
 		if first {
 			r.fields, first = append(r.fields, fields), false
 			if t.Guard > 0 {
-				r.guards = append(r.guards, value(stored[t.Guard]))
+				r.guards = append(r.guards, Value(stored[t.Guard]))
 			}
 		}
 	}
@@ -109,8 +109,8 @@ func (w *Writer) Updates(d *Dialect, tables ...*Table) (list []Stmt) {
 	return list
 }
 
-// value is what a field points at, as an int64, a bool, a string, a []byte or nil.
-func value(field any) any {
+// Value is what a field points at, as an int64, a bool, a string, a []byte or nil.
+func Value(field any) any {
 	switch p := field.(type) {
 	case *int64:
 		return *p
@@ -162,5 +162,5 @@ func same(a, b any) bool {
 	case *[]byte:
 		return string(*a) == string(*b.(*[]byte))
 	}
-	return value(a) == value(b)
+	return Value(a) == Value(b)
 }
