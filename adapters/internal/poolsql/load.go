@@ -69,8 +69,10 @@ func Load(ctx context.Context, conn sqlrow.Conn, q *Queries, n *allocator.Need, 
 		if err := s.run(s.readLeases(nil)); err != nil {
 			return s, err
 		}
+		s.addNext()
 		return s, s.complete(s.readSlots(nil))
 	}
+	s.addNext()
 	s.addOfSlots()
 	return s, s.complete(s.readMissing())
 }
@@ -256,7 +258,13 @@ func (s *Step) addLease(l lease) {
 	s.want(l.row.Params.Group)
 }
 
-// addOfSlots adds the leases of the slots that the need names, where these are sound, and the lease that expires first.
+func (s *Step) addNext() {
+	if s.next != nil {
+		s.addLease(*s.next)
+	}
+}
+
+// addOfSlots adds the leases of the slots that the need names, where these are sound.
 func (s *Step) addOfSlots() {
 	for _, i := range s.need.Slots {
 		slot := s.Set.Slot(i)
@@ -268,9 +276,6 @@ func (s *Step) addOfSlots() {
 				s.addLease(l)
 			}
 		}
-	}
-	if s.next != nil {
-		s.addLease(*s.next)
 	}
 }
 
