@@ -19,8 +19,9 @@ import (
 
 // story is what happens, and what was seen.
 type story struct {
-	out   io.Writer
 	start time.Time
+	print sync.Mutex
+	out   io.Writer
 
 	mu     sync.Mutex
 	events []event
@@ -32,6 +33,8 @@ func newStory(out io.Writer) *story {
 }
 
 func (s *story) tell(format string, args ...any) {
+	s.print.Lock()
+	defer s.print.Unlock()
 	fmt.Fprintf(s.out, "%5.1f s  %s\n", time.Since(s.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
