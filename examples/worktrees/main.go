@@ -78,7 +78,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "%d workers share %d worktrees; a lease lives %v without a renewal\n\n", len(workers), worktrees, ttl)
 	s := newStory(out)
-	if err := s.play(ctx, p, filepath.Join(dir, "pool.db")); err != nil {
+	if err := s.play(ctx, filepath.Join(dir, "pool.db")); err != nil {
 		return err
 	}
 	return s.report(ctx, p, dir)

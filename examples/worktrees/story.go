@@ -114,7 +114,7 @@ func (p *process) end() error {
 }
 
 // play starts the workers, kills one, and stops another for longer than its lease lives.
-func (s *story) play(ctx context.Context, p *allocator.Pool, db string) (err error) {
+func (s *story) play(ctx context.Context, db string) (err error) {
 	all := map[string]*process{}
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -129,11 +129,13 @@ func (s *story) play(ctx context.Context, p *allocator.Pool, db string) (err err
 			return err
 		}
 	}
-	if err := s.kill(ctx, all[killed]); err != nil {
-		return err
-	}
+	var troubles sync.WaitGroup
+	var errs [2]error
+	troubles.Go(func() { errs[0] = s.kill(ctx, all[killed]) })
+	troubles.Go(func() { errs[1] = s.pause(ctx, all[stopped]) })
+	troubles.Wait()
 	delete(all, killed)
-	if err := s.pause(ctx, p, all[stopped]); err != nil {
+	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
 	for _, name := range workers {
@@ -159,7 +161,7 @@ func (s *story) kill(ctx context.Context, w *process) error {
 }
 
 // pause stops a worker until its lease is over and another one has the worktree.
-func (s *story) pause(ctx context.Context, p *allocator.Pool, w *process) error {
+func (s *story) pause(ctx context.Context, w *process) error {
 	e, err := s.until(ctx, func(e event) bool { return e.Worker == stopped && e.What == took })
 	if err != nil {
 		return err
