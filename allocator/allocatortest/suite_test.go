@@ -1,0 +1,32 @@
+package allocatortest_test
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stint-go/stint/adapters/memory"
+	"github.com/stint-go/stint/allocator/allocatortest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func onStrict(_ testing.TB, clock func() time.Time) allocatortest.Handle {
+	return allocatortest.NewStrict(clock).Handle()
+}
+
+func onMemory(_ testing.TB, clock func() time.Time) allocatortest.Handle {
+	db := memory.New(&memory.Options{Clock: clock})
+	return allocatortest.Handle{Store: db.Pools(), Close: func() error { db.Close(); return nil }}
+}
+
+func TestStrict(t *testing.T) {
+	t.Parallel()
+	allocatortest.Run(t, onStrict)
+}
+
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	allocatortest.Run(t, onMemory)
+}
