@@ -239,7 +239,7 @@ func opAcquire(who int, r allocator.Request) *op {
 func opQueue(who int, r allocator.Request) *op {
 	return &op{text: fmt.Sprintf("%d waits for %+v", who, r), call: func(s *session) call {
 		return func() (string, error) {
-			l, queued, err := s.once(who, r)
+			l, queued, err := once(s.ctx, s.store, func(on allocator.Store) *allocator.Pool { return s.open(on, who) }, r)
 			switch {
 			case l != nil:
 				return s.took(l), nil
@@ -251,20 +251,20 @@ func opQueue(who int, r allocator.Request) *op {
 	}}
 }
 
-// once makes the first step of an AcquireWait, and what comes after it fails.
-func (s *session) once(who int, r allocator.Request) (l *allocator.Lease, queued bool, err error) {
-	ctx, cancel := context.WithCancel(s.ctx)
+// once makes the first step of an AcquireWait on a store, and what comes after it fails.
+func once(ctx context.Context, on allocator.Store, open func(allocator.Store) *allocator.Pool, r allocator.Request) (l *allocator.Lease, queued bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var failed error
 	gone := false
-	p := s.open(&spy{
-		Store: s.store,
+	p := open(&spy{
+		Store: on,
 		step: func(inner context.Context, n allocator.Need, f stepFunc) error {
 			if gone {
 				return allocator.ErrClosed
 			}
 			var own error // of the step itself, which needs more rows then
-			err := s.store.Step(inner, n, func(clock int64, set *allocator.Set) error {
+			err := on.Step(inner, n, func(clock int64, set *allocator.Set) error {
 				own = f(clock, set)
 				return own
 			})
@@ -277,7 +277,7 @@ func (s *session) once(who int, r allocator.Request) (l *allocator.Lease, queued
 		page: func(context.Context, allocator.Query) (allocator.Rows, error) {
 			return allocator.Rows{}, allocator.ErrClosed
 		},
-	}, who)
+	})
 	l, err = p.AcquireWait(ctx, r)
 	if failed != nil {
 		return nil, false, failed

@@ -276,7 +276,7 @@ func (e *env) full(err error, why allocator.Shortage) {
 
 func equal[T any](e *env, what string, got, want T) {
 	e.Helper()
-	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(allocator.Fingerprint{})); d != "" {
 		e.Fatalf("%s (-want +got):\n%s", what, d)
 	}
 }
