@@ -247,10 +247,11 @@ func (s *step) listFree() {
 		}
 	}
 	slices.Sort(s.free)
-	switch n := s.need.Free; {
-	case s.need.All || len(s.free) < n:
+	// Unreadable slots may have taken places among the free ones that were asked for.
+	switch n := s.need.Free - s.rawsOf(RawSlot); {
+	case s.need.All || n >= 0 && len(s.free) < n:
 		s.freeUpTo = math.MaxInt
-	case n == 0:
+	case n <= 0:
 		s.freeUpTo = -1
 	default:
 		s.freeUpTo = s.free[n-1]
@@ -384,7 +385,7 @@ func (s *step) lapse(most int) error {
 		}
 	}
 	// Unreadable rows took places among the loaded ones: that stops no other.
-	if raws := s.dueRaws(); raws > 0 && !s.need.All && len(due) < most && len(due)+raws >= s.need.Due {
+	if raws := s.rawsOf(RawLease); raws > 0 && !s.need.All && len(due) <= most && len(due)+raws >= s.need.Due {
 		return s.more(func(n *Need) { n.Due += raws + maxLapses })
 	}
 	p := s.set.Pool()
@@ -406,11 +407,11 @@ func (s *step) lapse(most int) error {
 	return s.handOut()
 }
 
-// dueRaws counts the unreadable leases among what was loaded.
-func (s *step) dueRaws() int {
+// rawsOf counts the unreadable rows of a table among what was loaded.
+func (s *step) rawsOf(table string) int {
 	n := 0
 	for _, r := range s.set.raws {
-		if r.Table == RawLease {
+		if r.Table == table {
 			n++
 		}
 	}
