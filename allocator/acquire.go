@@ -63,13 +63,14 @@ func (p *Pool) newAcquire(r *Request) (*acquire, error) {
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
-	return &acquire{
-		attempt: r.Attempt,
-		holder:  p.holder,
-		params: Params{
-			Group: KeyOf(r.Group...), Units: r.Units, TTLUS: r.TTL.Microseconds(), MaxUS: r.MaxLease.Microseconds(), Owner: r.Owner, Labels: labelList(r.Labels),
-		},
-	}, nil
+	c := p.acquires.Get()
+	c.reset()
+	c.attempt, c.holder = r.Attempt, &p.holder
+	c.params = Params{
+		Group: KeyOf(r.Group...), Units: r.Units, TTLUS: r.TTL.Microseconds(), MaxUS: r.MaxLease.Microseconds(), Owner: r.Owner, Labels: labelList(r.Labels),
+	}
+	c.wait, c.ticket = false, 0
+	return c, nil
 }
 
 // Acquire leases the free slots with the lowest indices, or refuses with a [FullError] at once. Leases whose time is over are ended
@@ -82,6 +83,7 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Lease, error) {
 		return nil, wrap("acquire", err)
 	}
 	l, err := p.ask(ctx, c)
+	done(&p.acquires, c, err)
 	return l, wrap("acquire", err)
 }
 
@@ -92,14 +94,16 @@ func (p *Pool) ask(ctx context.Context, c *acquire) (*Lease, error) {
 	if err == nil || !errors.As(err, &held) && !errors.Is(err, ErrFull) {
 		return l, err
 	}
-	found, gone := p.probeOwners(ctx)
-	if gone > 0 {
-		l, err = p.askOnce(ctx, c)
+	if held != nil {
+		v, ended := p.probeHolder(ctx, held.Epoch)
+		held.Verdict = v
+		if !ended {
+			return nil, err
+		}
+	} else if p.probeOwners(ctx) == 0 {
+		return nil, err
 	}
-	if held != nil && errors.As(err, &held) {
-		held.Verdict = found[held.Epoch]
-	}
-	return l, err
+	return p.askOnce(ctx, c)
 }
 
 func (p *Pool) askOnce(ctx context.Context, c *acquire) (*Lease, error) {
@@ -167,12 +171,17 @@ func (p *Pool) AcquireWait(ctx context.Context, r Request) (*Lease, error) {
 	}
 	c.wait = true
 	l, err := p.await(ctx, c)
+	if err == nil { // else an earlier poll may still have it
+		p.acquires.Put(c)
+	}
 	return l, wrap("acquire", err)
 }
 
 func (p *Pool) await(ctx context.Context, c *acquire) (*Lease, error) {
+	p.here.Add(1)
 	w, err := p.enter(ctx, c.attempt)
 	if err != nil {
+		p.here.Add(-1)
 		return nil, err
 	}
 	l, err := p.queue(ctx, c, w)
@@ -202,6 +211,7 @@ func (p *Pool) enter(ctx context.Context, attempt string) (*waiter, error) {
 
 // exit takes a call out of the queue. The last one gives the ticket back, unless it has a lease, or there is none.
 func (p *Pool) exit(w *waiter, attempt string, l *Lease, cause error) error {
+	p.here.Add(-1)
 	p.mu.Lock()
 	w.calls--
 	last := w.calls == 0
@@ -253,14 +263,19 @@ func (p *Pool) queue(ctx context.Context, c *acquire, w *waiter) (*Lease, error)
 			p.mu.Unlock()
 		case err == nil: // again
 			continue
-		case errors.As(err, &held) && !probed:
+		case errors.As(err, &held):
+			v, ended := p.probeHolder(ctx, held.Epoch)
+			if held.Verdict = v; !ended {
+				return p.woken(w, err)
+			}
+			continue
 		case ctx.Err() != nil || !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUncertain):
 			return p.woken(w, err)
 		}
 		if !probed || p.since(at) >= lastPoll {
-			_, gone := p.probeOwners(ctx)
+			gone := p.probeOwners(ctx)
 			probed, at = true, p.instant()
-			if gone > 0 || held != nil {
+			if gone > 0 {
 				continue
 			}
 		}

@@ -59,7 +59,7 @@ type step struct {
 type grant struct {
 	attempt string
 	lease   *LeaseRow
-	slots   []*SlotRow
+	slots   []heldSlot
 	leftUS  int64
 }
 
@@ -248,7 +248,7 @@ func (s *step) listFree() {
 	}
 	slices.Sort(s.free)
 	// Unreadable slots may have taken places among the free ones that were asked for.
-	switch n := s.need.Free - s.rawsOf(RawSlot); {
+	switch n := s.need.Free - s.unreadable(RawSlot); {
 	case s.need.All || n >= 0 && len(s.free) < n:
 		s.freeUpTo = math.MaxInt
 	case n <= 0:
@@ -256,6 +256,17 @@ func (s *step) listFree() {
 	default:
 		s.freeUpTo = s.free[n-1]
 	}
+}
+
+// unreadable counts the rows of a table that were loaded and can't be read.
+func (s *step) unreadable(table string) int {
+	n := 0
+	for _, r := range s.set.raws {
+		if r.Table == table {
+			n++
+		}
+	}
+	return n
 }
 
 // lowest returns the u free slots with the lowest index, or nil if there are fewer.
@@ -385,7 +396,7 @@ func (s *step) lapse(most int) error {
 		}
 	}
 	// Unreadable rows took places among the loaded ones: that stops no other.
-	if raws := s.rawsOf(RawLease); raws > 0 && !s.need.All && len(due) <= most && len(due)+raws >= s.need.Due {
+	if raws := s.unreadable(RawLease); raws > 0 && !s.need.All && len(due) <= most && len(due)+raws >= s.need.Due {
 		return s.more(func(n *Need) { n.Due += raws + maxLapses })
 	}
 	p := s.set.Pool()
@@ -405,17 +416,6 @@ func (s *step) lapse(most int) error {
 		s.swept++
 	}
 	return s.handOut()
-}
-
-// rawsOf counts the unreadable rows of a table among what was loaded.
-func (s *step) rawsOf(table string) int {
-	n := 0
-	for _, r := range s.set.raws {
-		if r.Table == table {
-			n++
-		}
-	}
-	return n
 }
 
 // lapseOf is how a lease ends whose time is over.

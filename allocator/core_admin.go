@@ -112,10 +112,10 @@ func (c *admin) need(n *Need) { n.All = true }
 func (c *admin) run(s *step) error {
 	p := s.set.Pool()
 	switch {
-	case p.Admin.ID == c.id && p.Admin.Digest == c.digest:
+	case p.Admin != nil && p.Admin.ID == c.id && p.Admin.Digest == c.digest:
 		c.state = p.Admin.Answer
 		return nil
-	case p.Admin.ID == c.id:
+	case p.Admin != nil && p.Admin.ID == c.id:
 		return &MismatchError{Fields: []string{"ID"}}
 	case p.Version != c.version:
 		return &StaleError{Version: p.Version}
@@ -133,15 +133,12 @@ func (c *admin) run(s *step) error {
 	}
 	c.state = p.state()
 	c.state.Rev = 0 // known only after the step
-	p.Admin = AdminRow{ID: c.id, Digest: c.digest, Answer: c.state}
+	p.Admin = &AdminRow{ID: c.id, Digest: c.digest, Answer: c.state}
 	return nil
 }
 
 // resize changes the capacity (R18). No lease is touched; free slots beyond it retire, and others do when they become free.
 func (s *step) resize(n int) error {
-	if mins := s.minima(); mins > n {
-		return invalid("Capacity", "%d, the groups' minima are %d", n, mins)
-	}
 	p := s.pool()
 	p.Capacity = n
 	for i := range s.set.slots.list {
@@ -164,16 +161,6 @@ func (s *step) resize(n int) error {
 	}
 	s.room = true
 	return nil
-}
-
-func (s *step) minima() int {
-	n := 0
-	for i := range s.set.groups.list {
-		if g := s.set.groups.list[i].row; g != nil {
-			n += g.Min
-		}
-	}
-	return n
 }
 
 func (s *step) allTickets() []*TicketRow {

@@ -20,12 +20,12 @@ type acquire struct {
 	call
 	attempt string
 	params  Params
-	holder  Holder
+	holder  *Holder
 	wait    bool
 	ticket  int64 // that the waiter has; 0: none yet
 
 	lease    *LeaseRow  // the answer
-	slots    []*SlotRow // of it
+	slots    []heldSlot // of it
 	leftUS   int64      // from the step to its end
 	existing bool
 	queued   *TicketRow // or this
@@ -51,17 +51,24 @@ func (c *acquire) run(s *step) error {
 	return err
 }
 
-// appendSlots adds the rows of a lease's slots.
-func (s *step) appendSlots(list []*SlotRow, l *LeaseRow) ([]*SlotRow, error) {
+// heldSlot is what a handle keeps of a slot.
+type heldSlot struct {
+	index int
+	attrs []Label
+}
+
+// appendSlots adds a lease's slots.
+func (s *step) appendSlots(list []heldSlot, l *LeaseRow) ([]heldSlot, error) {
 	for _, i := range l.Slots {
 		r := s.set.Slot(i)
 		if r == nil && !s.knows(i) {
 			return list, s.more(func(n *Need) { n.Slots = append(n.Slots, l.Slots...) })
 		}
-		if r == nil { // its row can't be read, which takes the slot from nobody
-			r = &SlotRow{Index: i, Status: SlotQuarantined}
+		h := heldSlot{index: i}
+		if r != nil { // else its row can't be read, which takes the slot from nobody
+			h.attrs = r.Attrs
 		}
-		list = append(list, r)
+		list = append(list, h)
 	}
 	return list, nil
 }
@@ -207,9 +214,9 @@ func (c *acquire) enter(s *step) error {
 	case err != nil:
 		return err
 	case short == 0:
-		c.lease, err = s.grant(c.attempt, &c.params, &c.holder, slots, LeaseLive)
+		c.lease, err = s.grant(c.attempt, &c.params, c.holder, slots, LeaseLive)
 		return err
-	case s.moreDue && short != ShortGroup:
+	case s.moreDue && s.swept > 0:
 		c.again = true
 		return nil
 	}
@@ -237,7 +244,7 @@ func (c *acquire) line(s *step, g GroupRow, short Shortage) error {
 	pool.TicketSeq++
 	pool.Waiting++
 	row.Waiting++
-	c.queued = &TicketRow{Seq: pool.TicketSeq, Attempt: c.attempt, Params: c.params, Holder: c.holder, DeadlineUS: s.now + ticketUS}
+	c.queued = &TicketRow{Seq: pool.TicketSeq, Attempt: c.attempt, Params: c.params, Holder: *c.holder, DeadlineUS: s.now + ticketUS}
 	s.set.tickets.insert(pool.TicketSeq, c.queued, nil)
 	return nil
 }
@@ -382,7 +389,7 @@ type renew struct {
 	seq int64
 
 	lease   *LeaseRow // the answer
-	slots   []*SlotRow
+	slots   []heldSlot
 	renewed RenewRow
 }
 

@@ -227,6 +227,9 @@ type GroupKey string
 
 // KeyOf returns the key of a group. It does not check the names.
 func KeyOf(names ...string) GroupKey {
+	if len(names) == 0 {
+		return "\x00"
+	}
 	b := binary.AppendUvarint(make([]byte, 0, 64), uint64(len(names)))
 	for _, n := range names {
 		b = addText(b, n)

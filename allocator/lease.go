@@ -14,8 +14,8 @@ import (
 type Lease struct {
 	pool  *Pool
 	row   *LeaseRow // as it was granted
-	slots []*SlotRow
-	first [1]*SlotRow // room for the slot of most
+	slots []heldSlot
+	first [1]heldSlot // room for the slot of most
 
 	mu       sync.Mutex
 	sent     instant       // of the request that was answered last
@@ -33,7 +33,7 @@ type Lease struct {
 func (l *LeaseRow) margin() time.Duration { return max(micros(l.TTLUS)/10, time.Second) }
 
 // newLease makes the handle of a lease that lives for left from an instant before the store's now.
-func (p *Pool) newLease(row *LeaseRow, slots []*SlotRow, expires, left int64, sent instant) *Lease {
+func (p *Pool) newLease(row *LeaseRow, slots []heldSlot, expires, left int64, sent instant) *Lease {
 	l := &Lease{pool: p, row: row, sent: sent, left: micros(left) - row.margin(), expires: expires, seq: row.RenewSeq}
 	l.slots = append(l.first[:0], slots...)
 	return l
@@ -89,8 +89,8 @@ func (l *Lease) Epoch() uint64 { return l.row.Epoch }
 // Slots returns the lease's slots, by index, with their attributes.
 func (l *Lease) Slots() []Slot {
 	list := make([]Slot, len(l.slots))
-	for i, r := range l.slots {
-		list[i] = Slot{Index: r.Index, Attrs: labelMap(r.Attrs)}
+	for i, h := range l.slots {
+		list[i] = Slot{Index: h.index, Attrs: labelMap(h.attrs)}
 	}
 	return list
 }
@@ -272,7 +272,8 @@ func (l *Lease) keep(ctx context.Context) error {
 			return l.Err()
 		default:
 			last = err
-			timer.Reset(min(retry, l.Left()))
+			// Twice as often as the time left needs, so that a store that is back in time is asked in time.
+			timer.Reset(min(retry, max(l.Left()/2, firstRetry), l.Left()))
 			retry = min(2*retry, max(firstRetry, micros(l.row.TTLUS)/10))
 		}
 	}
@@ -319,11 +320,15 @@ func (p *Pool) renew(ctx context.Context, ref Ref, seq int64) (Renewal, error) {
 	if ref.Pool != p.name {
 		return Renewal{}, &StaleError{}
 	}
-	c := &renew{ref: ref, seq: seq}
+	c := p.renews.Get()
+	c.reset()
+	c.ref, c.seq = ref, seq
 	sent := p.instant()
 	if err := p.do(ctx, c); err != nil {
+		done(&p.renews, c, err)
 		return Renewal{}, err
 	}
+	defer p.renews.Put(c)
 	expires, left := c.renewed.ExpiresUS, c.renewed.LeftUS
 	l := p.register(p.newLease(c.lease, c.slots, expires, left, sent), true)
 	l.renewed(seq, expires, left, sent)
@@ -358,10 +363,14 @@ func (p *Pool) release(ctx context.Context, ref Ref) (Released, error) {
 	if ref.Pool != p.name {
 		return Released{}, &StaleError{}
 	}
-	c := &release{ref: ref}
+	c := p.releases.Get()
+	c.reset()
+	c.ref = ref
 	if err := p.do(ctx, c); err != nil {
+		done(&p.releases, c, err)
 		return Released{}, err
 	}
+	defer p.releases.Put(c)
 	return Released{Last: c.last.state(p.name), AlreadyReleased: c.already}, nil
 }
 

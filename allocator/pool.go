@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -66,6 +67,11 @@ type Pool struct {
 	lane      *combine.Lane[command]
 	batch     batch
 
+	acquires combine.Spare[acquire]
+	renews   combine.Spare[renew]
+	releases combine.Spare[release]
+
+	here     atomic.Int64 // calls that wait
 	mu       sync.Mutex
 	leases   map[string]*Lease // handles by attempt
 	tidyAt   int               // how many handles are too many
@@ -94,6 +100,7 @@ func newPool(s Store, name string, o Options) (*Pool, error) {
 	if o.Rand == nil {
 		o.Rand = rand.Reader
 	}
+	o.Rand = bufio.NewReaderSize(o.Rand, 512) // ids are short
 	if o.Clock == nil {
 		o.Clock = systemClock(time.Now())
 	}
@@ -215,7 +222,9 @@ func (p *Pool) runBatch(ctx context.Context, commands []command) error {
 		b.need.Free += 4
 	}
 	b.need.Next = b.short
-	b.sent = p.instant() // before any now of the store
+	if p.here.Load() > 0 {
+		b.sent = p.instant() // before any now of the store
+	}
 	if err := p.steps(ctx, &b.need, &b.step, b.judge, &b.judged); err != nil {
 		return err
 	}
@@ -280,7 +289,14 @@ func (b *batch) done() {
 	}
 }
 
-// do runs a command that may change rows. It returns when it was sent.
+// done takes a command back to be used again, unless a leader may still have it.
+func done[C any](s *combine.Spare[C], c *C, err error) {
+	if err == nil || !errors.Is(err, ErrUncertain) {
+		s.Put(c)
+	}
+}
+
+// do runs a command that may change rows.
 func (p *Pool) do(ctx context.Context, c command) error {
 	switch {
 	case ctx == nil:

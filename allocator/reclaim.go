@@ -109,43 +109,31 @@ func (p *Pool) provedDead(ctx context.Context, c *reclaim) error {
 }
 
 // probeOwners ends leases whose owners are proved gone, of those that this system can judge: at most maxOwners a call, going on
-// where the last one stopped (R12a). It returns what it found, by epoch.
-func (p *Pool) probeOwners(ctx context.Context) (found map[uint64]Verdict, gone int) {
-	if p.holder.Boot == "" {
-		return nil, 0
+// where the last one stopped (R12a).
+func (p *Pool) probeOwners(ctx context.Context) (gone int) {
+	p.mu.Lock()
+	q, ok := p.owned(p.probedTo)
+	p.mu.Unlock()
+	if !ok {
+		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, ownerDeadline)
 	defer cancel()
-	q := Query{Pool: p.name, Kind: QueryOwned, Boot: p.holder.Boot, Namespace: p.holder.Namespace, Max: maxOwners}
-	if p.hostGiven {
-		q.Host = p.holder.Host
-	}
-	p.mu.Lock()
-	q.After = p.probedTo
-	p.mu.Unlock()
 	rows, err := p.store.Page(ctx, q)
 	if err == nil && q.After > 0 && len(rows.Leases) == 0 {
 		q.After = 0
 		rows, err = p.store.Page(ctx, q)
 	}
 	if err != nil || rows.Pool == nil {
-		return nil, 0
+		return 0
 	}
 	last := int64(0)
-	found = map[uint64]Verdict{}
 	for _, l := range rows.Leases {
 		if ctx.Err() != nil {
 			break
 		}
 		last = int64(l.Epoch)
-		v := p.judge(ctx, l.Holder, l.Params.Owner)
-		found[l.Epoch] = v
-		if v != VerdictDead || l.Status != LeaseLive {
-			continue
-		}
-		holder := l.Holder
-		c := &reclaim{Reclaim: Reclaim{Slot: l.Slots[0], Epoch: l.Epoch, Fingerprint: l.Evidence(p.name), Reason: ReasonDeadOwner}, dead: &holder}
-		if p.do(ctx, c) == nil {
+		if _, ended := p.probeOwner(ctx, l); ended {
 			gone++
 		}
 	}
@@ -155,7 +143,43 @@ func (p *Pool) probeOwners(ctx context.Context) (found map[uint64]Verdict, gone 
 	p.mu.Lock()
 	p.probedTo = last
 	p.mu.Unlock()
-	return found, gone
+	return gone
+}
+
+// probeOwner asks for the owner of a live lease, and ends the lease if the owner is proved gone.
+func (p *Pool) probeOwner(ctx context.Context, l *LeaseRow) (v Verdict, ended bool) {
+	v = p.judge(ctx, l.Holder, l.Params.Owner)
+	if v != VerdictDead || l.Status != LeaseLive {
+		return v, false
+	}
+	holder := l.Holder
+	c := &reclaim{Reclaim: Reclaim{Slot: l.Slots[0], Epoch: l.Epoch, Fingerprint: l.Evidence(p.name), Reason: ReasonDeadOwner}, dead: &holder}
+	return v, p.do(ctx, c) == nil
+}
+
+// probeHolder is probeOwner for the lease of one epoch.
+func (p *Pool) probeHolder(ctx context.Context, epoch uint64) (v Verdict, ended bool) {
+	q, ok := p.owned(int64(epoch) - 1)
+	if !ok || epoch == 0 {
+		return VerdictUnknown, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, ownerDeadline)
+	defer cancel()
+	q.Max = 1
+	rows, err := p.store.Page(ctx, q)
+	if err != nil || len(rows.Leases) == 0 || rows.Leases[0].Epoch != epoch {
+		return VerdictUnknown, false
+	}
+	return p.probeOwner(ctx, rows.Leases[0])
+}
+
+// owned asks for the leases whose owners this system can judge, and tells whether there can be any.
+func (p *Pool) owned(after int64) (Query, bool) {
+	q := Query{Pool: p.name, Kind: QueryOwned, After: after, Boot: p.holder.Boot, Namespace: p.holder.Namespace, Max: maxOwners}
+	if p.hostGiven {
+		q.Host = p.holder.Host
+	}
+	return q, p.holder.Boot != ""
 }
 
 // Swept is the answer to a Sweep.
@@ -188,8 +212,9 @@ func (p *Pool) Sweep(ctx context.Context, limit int) (Swept, error) {
 		}
 		more = c.more && s.Reclaimed < limit
 	}
-	_, gone := p.probeOwners(ctx)
-	s.Reclaimed += gone
+	if s.Reclaimed < limit {
+		s.Reclaimed += p.probeOwners(ctx)
+	}
 	s.Quarantined = len(raws)
 	return s, nil
 }

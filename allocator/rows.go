@@ -11,6 +11,8 @@ type rows[K cmp.Ordered, R any] struct {
 	many    map[K]int // positions, once there are more than few
 	changed int
 	order   []*entry[K, R] // scratch
+	written []Change[R]    // scratch of changes
+	spare   []*R           // rows that nobody has any more
 }
 
 // entry is a row as it was loaded and as it is. A nil old is a new row, a nil row one that is deleted.
@@ -71,10 +73,29 @@ func (x *rows[K, R]) edit(key K) *R {
 	e := x.find(key)
 	if !e.fresh {
 		x.changed++
-		row := *e.row
-		e.row, e.fresh = &row, true
+		row := x.fresh()
+		*row = *e.row
+		e.row, e.fresh = row, true
 	}
 	return e.row
+}
+
+func (x *rows[K, R]) fresh() *R {
+	if n := len(x.spare); n > 0 {
+		row := x.spare[n-1]
+		x.spare = x.spare[:n-1]
+		return row
+	}
+	return new(R)
+}
+
+// recycle keeps the rows that were changed, to be used again.
+func (x *rows[K, R]) recycle() {
+	for i := range x.list {
+		if e := &x.list[i]; e.fresh && e.old != nil && len(x.spare) < cap(x.list) {
+			x.spare = append(x.spare, e.old)
+		}
+	}
 }
 
 // insert adds a new row. Where there was one of this key that is deleted, it takes its place.
@@ -102,12 +123,13 @@ func (x *rows[K, R]) changes() []Change[R] {
 	if x.changed == 0 {
 		return nil
 	}
-	list := make([]Change[R], 0, len(x.list))
+	list := x.written[:0]
 	for i := range x.list {
 		if e := &x.list[i]; e.fresh && (e.old != nil || e.row != nil || e.raw != nil) {
 			list = append(list, Change[R]{Old: e.old, New: e.row, Raw: e.raw})
 		}
 	}
+	x.written = list
 	return list
 }
 
@@ -129,7 +151,8 @@ func (x *rows[K, R]) sorted() []*R {
 
 func (x *rows[K, R]) reset() {
 	clear(x.list)
-	x.list, x.changed = x.list[:0], 0
+	clear(x.written)
+	x.list, x.written, x.changed = x.list[:0], x.written[:0], 0
 	if len(x.many) > 0 {
 		clear(x.many)
 	}

@@ -113,6 +113,15 @@ func (s *Set) Changes() Changes {
 	return c
 }
 
+// Recycle takes the old rows of the pool, of groups and of slots back that the step has changed, to use them for later changes. Only
+// a store that keeps the rows themselves may call it, after it has put the new ones in their places, and only if nobody else
+// has the old ones.
+func (s *Set) Recycle() {
+	s.pool.recycle()
+	s.groups.recycle()
+	s.slots.recycle()
+}
+
 // changed tells whether there are any.
 func (s *Set) changed() bool {
 	return s.pool.changed+s.groups.changed+s.slots.changed+s.leases.changed+s.tickets.changed > 0

@@ -125,7 +125,7 @@ type PoolRow struct {
 	Waiting int // tickets
 	Groups  int // group rows
 
-	Admin AdminRow // the last change by an operator
+	Admin *AdminRow // the last change by an operator; nil: none yet. It never changes
 }
 
 // AdminRow remembers the last admin call, so that a retry gets its answer.

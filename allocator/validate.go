@@ -7,11 +7,12 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/stint-go/stint/internal/names"
 )
 
 // Bounds of what comes in.
 const (
-	maxName       = 256 // bytes
 	maxGroupParts = 4
 	maxLabels     = 16
 	maxLabelValue = 1 << 10
@@ -34,20 +35,10 @@ const (
 
 // validateName accepts valid UTF-8 of 1 to 256 bytes without control characters that is not spaces alone.
 func validateName(field, s string) error {
-	switch {
-	case s == "":
-		return invalid(field, "empty")
-	case len(s) > maxName:
-		return invalid(field, "%d bytes, at most %d", len(s), maxName)
-	case !utf8.ValidString(s):
-		return invalid(field, "not valid UTF-8")
+	if reason := names.Check(s); reason != "" {
+		return invalid(field, "%s", reason)
 	}
-	for i, r := range s {
-		if unicode.IsControl(r) {
-			return invalid(field, "has a control character at byte %d", i)
-		}
-	}
-	if strings.TrimFunc(s, unicode.IsSpace) == "" {
+	if (s[0] <= ' ' || s[0] >= utf8.RuneSelf) && strings.TrimFunc(s, unicode.IsSpace) == "" {
 		return invalid(field, "blank")
 	}
 	return nil

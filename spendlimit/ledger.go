@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -59,8 +58,8 @@ type Ledger struct {
 	batch batch
 	line  queue
 
-	reserves spare[reserve]
-	settles  spare[settle]
+	reserves combine.Spare[reserve]
+	settles  combine.Spare[settle]
 
 	takes  nonces   // of leases
 	within *tranche // the part of a lease that this ledger serves from memory; nil for a ledger of its own
@@ -191,21 +190,10 @@ func (l *Ledger) look(ctx context.Context, c command) error {
 	}
 }
 
-// spare keeps commands to use again: the two that every piece of work needs are most of what a call would allocate.
-type spare[C any] struct{ pool sync.Pool }
-
-// get returns a command that is to be overwritten.
-func (s *spare[C]) get() *C {
-	if c, ok := s.pool.Get().(*C); ok {
-		return c
-	}
-	return new(C)
-}
-
-// put takes c back, unless a leader may still have it.
-func (s *spare[C]) put(c *C, err error) {
-	if c != nil && (err == nil || !errors.Is(err, ErrUncertain)) {
-		s.pool.Put(c)
+// done takes a command back, unless a leader may still have it.
+func done[C any](s *combine.Spare[C], c *C, err error) {
+	if err == nil || !errors.Is(err, ErrUncertain) {
+		s.Put(c)
 	}
 }
 
@@ -320,11 +308,11 @@ func (l *Ledger) Reserve(ctx context.Context, r Request) (*Hold, error) {
 		err = l.do(ctx, c)
 	}
 	if err != nil {
-		l.reserves.put(c, err)
+		done(&l.reserves, c, err)
 		return nil, wrap("reserve", l.hint(ctx, r.Split.Group, err))
 	}
 	h := l.handle(c)
-	l.reserves.put(c, nil)
+	done(&l.reserves, c, nil)
 	return h, nil
 }
 
@@ -335,11 +323,11 @@ func (l *Ledger) ask(ctx context.Context, r *Request) (*Hold, error) {
 		err = l.do(ctx, c)
 	}
 	if err != nil {
-		l.reserves.put(c, err)
+		done(&l.reserves, c, err)
 		return nil, err
 	}
 	h := l.handle(c)
-	l.reserves.put(c, nil)
+	done(&l.reserves, c, nil)
 	return h, nil
 }
 
@@ -367,7 +355,7 @@ func (l *Ledger) newReserve(r *Request) (*reserve, error) {
 	if err := r.validate(l.cfg.Unit); err != nil {
 		return nil, err
 	}
-	c := l.reserves.get()
+	c := l.reserves.Get()
 	c.reset()
 	c.req = *r
 	c.labels, c.ttl, c.dry, c.queued = labelList(r.Labels), ttlMicros(r.TTL), false, nil
@@ -407,7 +395,7 @@ func (l *Ledger) Record(ctx context.Context, u Usage) (Receipt, error) {
 // freezes the limits that refuse unpriced work until Settle is called again with the Total. Options: Late. It runs on when
 // ctx ends, for at most 5 s.
 func (l *Ledger) Settle(ctx context.Context, key string, cost Cost, opts ...Option) (r Receipt, err error) {
-	c := l.settles.get()
+	c := l.settles.Get()
 	c.reset()
 	c.key, c.late = key, false
 	c.cost = cost
@@ -420,11 +408,11 @@ func (l *Ledger) Settle(ctx context.Context, key string, cost Cost, opts ...Opti
 		err = l.doEnding(ctx, c)
 	}
 	if err != nil {
-		l.settles.put(c, err)
+		done(&l.settles, c, err)
 		return Receipt{}, wrap("settle", err)
 	}
 	r = c.receipt
-	l.settles.put(c, nil)
+	done(&l.settles, c, nil)
 	return r, nil
 }
 

@@ -291,6 +291,7 @@ func (p *pool) write(c allocator.Changes) error {
 	for i := range c.Tickets {
 		p.putTicket(&c.Tickets[i])
 	}
+	p.set.Recycle() // Page hands out copies
 	return nil
 }
 

@@ -18,7 +18,7 @@ func (st poolStore) Page(ctx context.Context, q allocator.Query) (allocator.Rows
 		return allocator.Rows{}, err
 	}
 	p := st.db.pools.pool(q.Pool)
-	rows := allocator.Rows{Pool: p.row}
+	rows := allocator.Rows{Pool: copied(p.row)}
 	switch q.Kind {
 	case allocator.QueryLive:
 		rows.Leases, rows.More = page(p.heldLeases(), q, leaseKey)
@@ -40,6 +40,15 @@ func (st poolStore) Page(ctx context.Context, q allocator.Query) (allocator.Rows
 		return allocator.Rows{}, errors.Join(allocator.ErrInvalid, errors.New("unknown query"))
 	}
 	return rows, nil
+}
+
+// copied is for rows that steps use again.
+func copied[R any](row *R) *R {
+	if row == nil {
+		return nil
+	}
+	c := *row
+	return &c
 }
 
 func leaseKey(l *allocator.LeaseRow) int64 { return int64(l.Epoch) }
@@ -84,7 +93,7 @@ func (p *pool) pageGroups(q allocator.Query) (list []*allocator.GroupRow, more b
 		case len(list) == q.Max:
 			return list, true
 		default:
-			list = append(list, p.groups[k])
+			list = append(list, copied(p.groups[k]))
 		}
 	}
 	return list, false
@@ -97,7 +106,7 @@ func (p *pool) pageChanges(q allocator.Query, rows *allocator.Rows) {
 			return false
 		}
 		if n++; c.slot != nil {
-			rows.Slots = append(rows.Slots, c.slot.row)
+			rows.Slots = append(rows.Slots, copied(c.slot.row))
 		} else {
 			rows.Leases = append(rows.Leases, c.lease.row)
 		}

@@ -1,0 +1,22 @@
+package combine
+
+import "sync"
+
+// Spare keeps commands to use again: those that every piece of work needs are most of what a call would allocate. The zero value
+// is empty. Safe for concurrent use.
+type Spare[C any] struct{ pool sync.Pool }
+
+// Get returns a command that is to be overwritten.
+func (s *Spare[C]) Get() *C {
+	if c, ok := s.pool.Get().(*C); ok {
+		return c
+	}
+	return new(C)
+}
+
+// Put takes c back, unless nil. A command whose caller left early must not be put back: a leader may still have it.
+func (s *Spare[C]) Put(c *C) {
+	if c != nil {
+		s.pool.Put(c)
+	}
+}
