@@ -1,7 +1,10 @@
 package allocatortest
 
 import (
-	"regexp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,17 +21,31 @@ type trace struct {
 	calls  int
 }
 
-// again matches what an answer to the second asking says otherwise: that it is one, what was there to cancel and to sweep, and how
-// much was seen in the queue.
-var again = regexp.MustCompile(`existing=(true|false)|already=(true|false)|swept .*|cancelled .*`)
+func forgetRevs(rows *allocator.Rows) {
+	rows.Pool.Rev, rows.Pool.PurgedRev = 0, 0
+	for _, r := range rows.Slots {
+		r.Rev = 0
+	}
+	for _, r := range rows.Leases {
+		r.Rev = 0
+	}
+	for _, r := range rows.Tickets {
+		r.Rev = 0
+	}
+	for _, r := range rows.Groups {
+		r.Rev = 0
+	}
+}
 
 // traced plays a script whose i-th operation has the plan that pick gives it. The caller is one who calls again with the same
 // arguments whenever something failed on the way, until nothing does.
-func traced(t testing.TB, ops []*op, open Open, pick func(i int) Plan) []trace {
+func traced(t testing.TB, ops []*op, open Open, blind bool, pick func(i int) Plan) []trace {
 	t.Helper()
 	e := newEnv(t, open)
 	faulty := NewFaulty(e.store, nil)
 	s := newSession(t, poolName, faulty, e.store, e.clock)
+	s.blind = blind
+	s.begin()
 	var out []trace
 	for i, o := range ops {
 		if o.clock != nil {
@@ -38,9 +55,10 @@ func traced(t testing.TB, ops []*op, open Open, pick func(i int) Plan) []trace {
 		begin := faulty.Calls()
 		made := o.call(s)
 		text, err := healed(faulty, begin, pick(i), made)
-		x := trace{answer: o.text + " -> " + again.ReplaceAllString(answer(text, err), ""), calls: faulty.Calls() - begin}
+		x := trace{answer: o.text + " -> " + forgetFirst(answer(text, err)), calls: faulty.Calls() - begin}
 		if i%20 == 0 || i == len(ops)-1 {
 			rows := e.rows(e.store, poolName)
+			forgetRevs(&rows)
 			x.rows = &rows
 		}
 		out = append(out, x)
@@ -52,22 +70,20 @@ func traced(t testing.TB, ops []*op, open Open, pick func(i int) Plan) []trace {
 // healed makes a call whose store calls, counted from its own first one, fail by a plan, and makes it again while some did.
 func healed(faulty *Faulty, begin int, plan Plan, made call) (text string, err error) {
 	const most = 10
-	for range most {
+	defer faulty.SetPlan(nil)
+	for try := range most {
 		failed := false
-		if plan != nil {
-			faulty.SetPlan(func(call int) Fault {
-				f := plan(call - begin)
-				failed = failed || f.Kind != 0
-				return f
-			})
-		}
+		faulty.SetPlan(func(call int) Fault {
+			if plan == nil || try == most-1 {
+				return Fault{}
+			}
+			f := plan(call - begin)
+			failed = failed || f.Kind != 0
+			return f
+		})
 		if text, err = made(); !failed {
 			break
 		}
-	}
-	faulty.SetPlan(nil)
-	if plan != nil {
-		return made() // whatever came of it, the same call is answered truly
 	}
 	return text, err
 }
@@ -76,8 +92,8 @@ func healed(faulty *Faulty, begin int, plan Plan, made call) (text string, err e
 // fails unless whoever calls again gets the same answer and leaves the same rows as if nothing had happened: one lease, one epoch.
 func CheckFaults(t *testing.T, open Open) {
 	t.Helper()
-	ops := tour()
-	want := traced(t, ops, open, func(int) Plan { return nil })
+	ops := tourOfWrites()
+	want := traced(t, ops, open, false, noPlan)
 	most := 0
 	for _, w := range want {
 		most = max(most, w.calls)
@@ -85,25 +101,38 @@ func CheckFaults(t *testing.T, open Open) {
 	for kind := FaultBefore; kind <= FaultTwice; kind++ {
 		for call := 1; call <= most; call++ {
 			fault := Fault{Kind: kind, At: call, Seed: uint64(call)}
-			sameTraces(t, fault.String(), ops, want, traced(t, ops, open, func(int) Plan { return PlanOf(fault) }))
+			sameTraces(t, fault.String(), want, traced(t, ops, open, false, func(int) Plan { return PlanOf(fault) }))
 		}
 	}
-	for seed := range uint64(4) {
+	for seed := range uint64(3) {
+		// Without sight of other processes: else those that are gone go in another order, and others get what they had.
 		ops := randomScript(1000+seed, 100)
-		want := traced(t, ops, open, func(int) Plan { return nil })
-		got := traced(t, ops, open, func(i int) Plan { return PlanBySeed(1000*seed+uint64(i), 3) })
-		sameTraces(t, "faults by seed", ops, want, got)
+		want := traced(t, ops, open, true, noPlan)
+		got := traced(t, ops, open, true, func(i int) Plan { return PlanBySeed(1000*seed+uint64(i), 3) })
+		sameTraces(t, fmt.Sprint("faults by seed ", seed), want, got)
 	}
 }
 
-func sameTraces(t *testing.T, what string, ops []*op, want, got []trace) {
+// tourOfWrites is the tour with one look, since looks take longer than all else.
+func tourOfWrites() []*op {
+	last := opLook(1)
+	ops := slices.DeleteFunc(tour(), func(o *op) bool { return o.quiet && strings.HasSuffix(o.text, "looks") })
+	return append(ops, last)
+}
+
+func noPlan(int) Plan { return nil }
+
+func sameTraces(t *testing.T, what string, want, got []trace) {
 	t.Helper()
 	for i, w := range want {
 		if d := cmp.Diff(w.answer, got[i].answer); d != "" {
 			t.Fatalf("%s, answer %d (-want +got):\n%s", what, i, d)
 		}
+		if reflect.DeepEqual(w.rows, got[i].rows) { // much faster
+			continue
+		}
 		if d := cmp.Diff(w.rows, got[i].rows, cmpopts.EquateEmpty()); d != "" {
-			t.Fatalf("%s, rows after %d, of %d operations (-want +got):\n%s", what, i, len(ops), d)
+			t.Fatalf("%s, rows after %d, %s (-want +got):\n%s", what, i, w.answer, d)
 		}
 	}
 }

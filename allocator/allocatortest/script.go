@@ -1,13 +1,13 @@
 package allocatortest
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,10 +37,11 @@ type session struct {
 	name  string
 	clock *testClock
 	store allocator.Store // what the processes use
-	ids   *idSource
+	ids   idSource
 	eye   *allocator.Pool // sees the store as it is
 	pools []*allocator.Pool
 	dead  deadProcesses
+	blind bool            // nobody can tell whether a process is gone
 	refs  []allocator.Ref // of leases, as they were granted
 	seqs  map[uint64]uint64
 	calls int // of admin calls
@@ -49,15 +50,21 @@ type session struct {
 // newSession returns a session whose processes use a store that may fail; sound is the same one without failures.
 func newSession(t testing.TB, name string, store, sound allocator.Store, clock *testClock) *session {
 	t.Helper()
-	ids := &idSource{}
+	ids := newIDs()
 	s := &session{
 		TB: t, ctx: t.Context(), name: name, clock: clock, ids: ids, store: &sourced{Store: store, ids: ids}, seqs: map[uint64]uint64{}, dead: deadProcesses{},
 	}
+	s.eye = s.open(sound, scriptProcesses)
+	s.begin()
+	return s
+}
+
+// begin opens the pool for all processes.
+func (s *session) begin() {
+	s.pools = nil
 	for who := range scriptProcesses {
 		s.pools = append(s.pools, s.open(s.store, who))
 	}
-	s.eye = s.open(sound, scriptProcesses)
-	return s
 }
 
 // open opens the pool as one of the processes. The first two are on the host that the system knows; the second and the last have
@@ -66,9 +73,12 @@ func (s *session) open(store allocator.Store, who int) *allocator.Pool {
 	s.Helper()
 	h := allocator.Holder{Boot: "boot", Namespace: "ns", PID: int64(1 + who), Start: 7}
 	h.Incarnation[0] = byte(1 + who)
-	o := allocator.Options{Clock: s.clock.local, Rand: s.ids, Holder: &h, Owners: s.dead}
+	o := allocator.Options{Clock: s.clock.local, Rand: s.ids.Reader, Holder: &h, Owners: s.dead}
 	if who > 0 {
 		o.HostID = "host"
+	}
+	if s.blind {
+		o.Owners, o.HostID = nobodyKnows{}, ""
 	}
 	if who == scriptProcesses-1 {
 		h.Boot, h.Namespace = "Boot", "" // as before the host was booted anew
@@ -91,34 +101,22 @@ func (d deadProcesses) Process(_ context.Context, pid int64) allocator.Process {
 }
 
 // idSource is a source of bytes that a step winds to a place of its own, which depends on the pool's last epoch alone. So
-// ids are the same however often a store makes a step, or fails before it is made.
-type idSource struct {
-	mu sync.Mutex
-	r  *rand.ChaCha8
-}
+// ids are the same however often a store makes a step, or fails before it is made. A pool reads it without a buffer of its own, since
+// it is one.
+type idSource struct{ *bufio.Reader }
 
-func (s *idSource) wind(epoch uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func newIDs() idSource { return idSource{bufio.NewReaderSize(rand.NewChaCha8([32]byte{1}), 4096)} }
+
+func (s idSource) wind(epoch uint64) {
 	var seed [32]byte
 	binary.BigEndian.PutUint64(seed[:], epoch)
-	s.r = rand.NewChaCha8(seed)
-}
-
-// Read implements io.Reader.
-func (s *idSource) Read(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.r == nil {
-		s.r = rand.NewChaCha8([32]byte{1})
-	}
-	return s.r.Read(b)
+	s.Reset(rand.NewChaCha8(seed))
 }
 
 // sourced is a store whose steps wind a source.
 type sourced struct {
 	allocator.Store
-	ids *idSource
+	ids idSource
 }
 
 // Step implements allocator.Store.
@@ -169,6 +167,31 @@ func answer(text string, err error) string {
 	return out
 }
 
+// firstOnly is what the same call may answer otherwise when it is made once more. Revisions are among it: leases of processes that are gone
+// end one by one, and in another order where one of them had to wait.
+func firstOnly(x ...any) string {
+	return "\x01" + fmt.Sprint(x...) + "\x02"
+}
+
+// forgetFirst takes out of an answer what firstOnly has put there.
+func forgetFirst(text string) string {
+	var b strings.Builder
+	for {
+		head, rest, ok := strings.Cut(text, "\x01")
+		b.WriteString(head)
+		if !ok {
+			return b.String()
+		}
+		_, text, _ = strings.Cut(rest, "\x02")
+	}
+}
+
+func stateText(st allocator.PoolState) string {
+	rev := st.Rev
+	st.Rev = 0
+	return fmt.Sprintf("%+v", st) + firstOnly(" rev ", rev)
+}
+
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -194,7 +217,7 @@ func (s *session) took(l *allocator.Lease) string {
 	if !known {
 		s.refs = append(s.refs, r)
 	}
-	return fmt.Sprintf("lease %s epoch %d slots %v left %v existing=%v", r.ID, r.Epoch, l.Slots(), l.Left(), l.Existing())
+	return fmt.Sprintf("lease %s epoch %d slots %v left %v%s", r.ID, r.Epoch, l.Slots(), l.Left(), firstOnly(" existing ", l.Existing()))
 }
 
 // The operations.
@@ -217,7 +240,7 @@ func opCreate(spec allocator.Spec) *op {
 	return &op{text: "create", call: func(s *session) call {
 		return func() (string, error) {
 			st, err := s.pools[0].Create(s.ctx, spec)
-			return fmt.Sprintf("%+v", st), err
+			return stateText(st), err
 		}
 	}}
 }
@@ -239,7 +262,7 @@ func opAcquire(who int, r allocator.Request) *op {
 func opQueue(who int, r allocator.Request) *op {
 	return &op{text: fmt.Sprintf("%d waits for %+v", who, r), call: func(s *session) call {
 		return func() (string, error) {
-			l, queued, err := once(s.ctx, s.store, func(on allocator.Store) *allocator.Pool { return s.open(on, who) }, r)
+			l, queued, err := firstStep(s.ctx, s.store, func(on allocator.Store) *allocator.Pool { return s.open(on, who) }, r)
 			switch {
 			case l != nil:
 				return s.took(l), nil
@@ -251,8 +274,8 @@ func opQueue(who int, r allocator.Request) *op {
 	}}
 }
 
-// once makes the first step of an AcquireWait on a store, and what comes after it fails.
-func once(ctx context.Context, on allocator.Store, open func(allocator.Store) *allocator.Pool, r allocator.Request) (l *allocator.Lease, queued bool, err error) {
+// firstStep makes the first step of an AcquireWait on a store, and what comes after it fails.
+func firstStep(ctx context.Context, on allocator.Store, open func(allocator.Store) *allocator.Pool, r allocator.Request) (l *allocator.Lease, queued bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var failed error
@@ -309,7 +332,10 @@ func opRelease(who, pick int) *op {
 		ref := s.ref(pick)
 		return func() (string, error) {
 			r, err := s.pools[who].Release(s.ctx, ref)
-			return fmt.Sprintf("already=%v %+v", r.AlreadyReleased, r.Last), err
+			if errors.Is(err, allocator.ErrStale) { // also where the slot was granted again since the first try (T6)
+				return "released" + firstOnly(" ", err), nil
+			}
+			return "released" + firstOnly(" already ", r.AlreadyReleased, " ", r.Last), err
 		}
 	}}
 }
@@ -318,9 +344,9 @@ func opCancel(who int, attempt string) *op {
 	return &op{text: fmt.Sprintf("%d cancels %s", who, attempt), call: func(s *session) call {
 		return func() (string, error) {
 			c, err := s.pools[who].Cancel(s.ctx, attempt)
-			text := fmt.Sprintf("cancelled ticket=%v", c.Ticket)
+			text := "cancelled" + firstOnly(" ticket ", c.Ticket)
 			if c.Lease != nil {
-				text += fmt.Sprintf(" %+v", *c.Lease)
+				text += firstOnly(" ", *c.Lease)
 			}
 			return text, err
 		}
@@ -345,7 +371,7 @@ func opAdmin(text string, change func(s *session, a allocator.Admin) (allocator.
 		a := allocator.Admin{ID: fmt.Sprint("admin ", s.calls), Version: st.Version}
 		return func() (string, error) {
 			st, err := change(s, a)
-			return fmt.Sprintf("%+v", st), err
+			return stateText(st), err
 		}
 	}}
 }
@@ -387,7 +413,7 @@ func opSweep(who, limit int) *op {
 	return &op{text: fmt.Sprintf("%d sweeps %d", who, limit), call: func(s *session) call {
 		return func() (string, error) {
 			r, err := s.pools[who].Sweep(s.ctx, limit)
-			return fmt.Sprintf("swept %+v", r), err
+			return "swept" + firstOnly(" ", r), err
 		}
 	}}
 }
@@ -396,7 +422,7 @@ func opCheck(repair bool) *op {
 	return &op{text: fmt.Sprint("check, repair ", repair), call: func(s *session) call {
 		return func() (string, error) {
 			st, err := s.pools[0].Check(s.ctx, repair)
-			return fmt.Sprintf("%+v", st), err
+			return stateText(st), err
 		}
 	}}
 }
@@ -441,7 +467,7 @@ func (s *session) look(p *allocator.Pool) (string, error) {
 		_ = note(fmt.Sprintf("slot %d %v epoch %d cool %s %v %v %v", x.Slot, x.Status, x.Epoch, stamp(x.CoolUntil), x.Fingerprint, x.Verdict, x.Reason), nil)
 	}
 	errs := []error{
-		err, note(p.State(s.ctx)), note(collect(p.Leases(s.ctx, true))), note(collect(p.Leases(s.ctx, false))),
+		err, note(s.state(p)), note(collect(p.Leases(s.ctx, true))), note(collect(p.Leases(s.ctx, false))),
 		note(collect(p.Tickets(s.ctx))), note(s.groups(p)),
 	}
 	for i := range 3 {
@@ -452,6 +478,11 @@ func (s *session) look(p *allocator.Pool) (string, error) {
 		}
 	}
 	return b.String(), errors.Join(errs...)
+}
+
+func (s *session) state(p *allocator.Pool) (string, error) {
+	st, err := p.State(s.ctx)
+	return stateText(st), err
 }
 
 func (s *session) groups(p *allocator.Pool) (string, error) {

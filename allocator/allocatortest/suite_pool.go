@@ -77,7 +77,7 @@ func everySlot(e *env) {
 // queue takes a place in the queue for a process that is not seen after it.
 func (e *env) queue(h allocator.Holder, r allocator.Request) {
 	e.Helper()
-	_, queued, err := once(e.Context(), e.store, func(s allocator.Store) *allocator.Pool { return e.on(s, poolName, h) }, r)
+	_, queued, err := firstStep(e.Context(), e.store, func(s allocator.Store) *allocator.Pool { return e.on(s, poolName, h) }, r)
 	if !queued {
 		e.Fatalf("%s: %v, want a place in the queue", r.Attempt, err)
 	}

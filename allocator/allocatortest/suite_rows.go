@@ -161,7 +161,8 @@ func (e *env) changes(p *allocator.Pool, size int) int {
 	}
 }
 
-// rowsNeverChange: rows that a step or a page has handed out stay as they were, whatever comes later.
+// rowsNeverChange: the rows of a page, the leases and tickets of a step, and the lists in its slots stay as they were handed out,
+// whatever comes later.
 func rowsNeverChange(e *env) {
 	run := newSession(e, poolName, e.store, e.store, e.clock)
 	var given, were []allocator.Rows
@@ -172,13 +173,16 @@ func rowsNeverChange(e *env) {
 			continue
 		}
 		run.do(o)
-		var rows allocator.Rows
 		e.ok(e.store.Step(e.Context(), allocator.Need{Pool: poolName, All: true}, func(_ int64, set *allocator.Set) error {
-			rows = set.Rows()
+			rows := set.Rows()
+			kept := allocator.Rows{Leases: rows.Leases, Tickets: rows.Tickets}
+			for _, r := range rows.Slots { // the row itself is the store's again after the step
+				kept.Slots = append(kept.Slots, &allocator.SlotRow{Attrs: r.Attrs})
+			}
+			keep(kept)
 			return nil
 		}))
-		keep(rows)
-		for _, kind := range []allocator.QueryKind{allocator.QueryLeases, allocator.QueryChanges} {
+		for kind := allocator.QueryLive; kind <= allocator.QueryChanges; kind++ {
 			rows, err := e.store.Page(e.Context(), allocator.Query{Pool: poolName, Kind: kind, Max: 1000})
 			e.ok(err)
 			keep(rows)
