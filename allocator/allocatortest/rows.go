@@ -50,7 +50,11 @@ func (e *env) pages(s allocator.Store, q allocator.Query) (all allocator.Rows) {
 		if !rows.More {
 			return all
 		}
-		q.After, q.Group = lastOf(rows)
+		after, group := lastOf(rows)
+		if after <= q.After && group <= q.Group {
+			e.Fatalf("a page after %d %v ends at %d %v", q.After, q.Group, after, group)
+		}
+		q.After, q.Group = after, group
 	}
 }
 

@@ -278,8 +278,9 @@ func opQueue(who int, r allocator.Request) *op {
 func firstStep(ctx context.Context, on allocator.Store, open func(allocator.Store) *allocator.Pool, r allocator.Request) (l *allocator.Lease, queued bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	const most = 10 // tries, should the store never load what the step needs
 	var failed error
-	gone := false
+	gone, tries := false, 0
 	p := open(&spy{
 		Store: on,
 		step: func(inner context.Context, n allocator.Need, f stepFunc) error {
@@ -291,7 +292,7 @@ func firstStep(ctx context.Context, on allocator.Store, open func(allocator.Stor
 				own = f(clock, set)
 				return own
 			})
-			if own == nil || !errors.Is(err, own) {
+			if tries++; own == nil || !errors.Is(err, own) || tries == most {
 				gone, failed = true, err
 				cancel()
 			}

@@ -102,11 +102,14 @@ func orderOfTickets(e *env) {
 	e.queue(h, ask("w9", 2))
 	e.queue(h, ask("w8", 1))
 	e.queue(h, ask("w1", 1))
+	for i := range 6 {
+		e.queue(h, ask(numbered("x", 9-i), 1))
+	}
 	_, err := p.Acquire(e.Context(), ask("x", 1))
 	e.full(err, allocator.ShortQueue) // though there is room for it
 	list, err := collect(p.Tickets(e.Context()))
 	e.ok(err)
-	equal(e, "tickets", len(list), 3)
+	equal(e, "tickets", len(list), 9)
 	for i, attempt := range []string{"w9", "w8", "w1"} {
 		equal(e, "ticket", list[i].Attempt, attempt)
 	}
@@ -114,7 +117,7 @@ func orderOfTickets(e *env) {
 	equal(e, "offers", e.offered(), []string{"w9", "w8"})
 	_, err = e.on(e.store, poolName, h).Cancel(e.Context(), "w9")
 	e.ok(err)
-	equal(e, "offers", e.offered(), []string{"w8", "w1"})
+	equal(e, "offers", e.offered(), []string{"w8", "w1", "x0009"})
 	e.clean(p)
 }
 
@@ -155,10 +158,13 @@ func sweepInSteps(e *env) {
 	swept, err := p.Sweep(e.Context(), 70)
 	e.ok(err)
 	equal(e, "ended", swept.Reclaimed, 70)
+	list, err := collect(p.Leases(e.Context(), false))
+	e.ok(err)
+	equal(e, "first that is left", list[0].Attempt, numbered("a", 70))
 	swept, err = p.Sweep(e.Context(), 1000)
 	e.ok(err)
 	equal(e, "ended", swept.Reclaimed, 30)
-	list, err := collect(p.Leases(e.Context(), false))
+	list, err = collect(p.Leases(e.Context(), false))
 	e.ok(err)
 	equal(e, "left", len(list), 50)
 	equal(e, "first that is left", list[0].Attempt, numbered("a", 100))

@@ -3,6 +3,8 @@ package allocatortest
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -133,6 +135,7 @@ func groupsMadeAtOnce(e *env) {
 		return err
 	})
 	equal(e, "granted", e.tally(errs)[nil], n)
+	equal(e, "used", e.state(ps[0]).Used, n)
 	e.clean(ps[0])
 }
 
@@ -182,12 +185,14 @@ func (e *env) playAsStrict(pool string, ops []*op, on allocator.Store) {
 	equal(e, "rows", e.rows(e.store, pool), e.rows(strict, pool))
 }
 
-// failFirst plays the tour. Each operation that may write is made on a spoiled store first. It must fail and leave nothing behind.
+// failFirst plays the tour. Each operation that may write is made on a spoiled store first. It must fail and leave nothing behind: the
+// same operation on the sound store is then answered as on the reference store, where nothing had failed.
 func (e *env) failFirst(step func(ctx context.Context, n allocator.Need, f stepFunc) error) {
 	e.Helper()
-	good := newSession(e, poolName, e.store, e.store, e.clock)
+	strict := NewStrict(e.clock.read)
+	good, want := newSession(e, poolName, e.store, e.store, e.clock), newSession(e, poolName, strict, strict, e.clock)
 	spoiled := &spy{Store: e.store, step: step}
-	for _, o := range tour() {
+	for _, o := range tourOfWrites() {
 		if o.clock != nil {
 			o.clock(e.clock)
 			continue
@@ -199,11 +204,8 @@ func (e *env) failFirst(step func(ctx context.Context, n allocator.Need, f stepF
 				e.Fatalf("%s: no error, %s", o.text, text)
 			}
 		}
-		good.do(o)
+		equal(e, "answer after a failure of "+o.text, good.do(o), want.do(o))
 	}
-	clock := newClock()
-	strict := NewStrict(clock.read)
-	newSession(e, poolName, strict, strict, clock).play(tour())
 	equal(e, "rows", e.rows(e.store, poolName), e.rows(strict, poolName))
 }
 
@@ -328,15 +330,15 @@ func closedStore(e *env) {
 
 // otherPools: everything may have the same name, number and time in another pool.
 func otherPools(e *env) {
-	names := []string{poolName, poolName + " 2", "Suite"}
-	var want []allocator.Rows
-	for _, name := range names {
+	scripts := map[string][]*op{poolName: tour(), poolName + " 2": randomScript(7, 60), "Suite": tour()}
+	were := map[string]allocator.Rows{}
+	for _, name := range slices.Sorted(maps.Keys(scripts)) {
 		e.clock.set(noon)
-		e.playAsStrict(name, tour(), e.store)
-		want = append(want, e.rows(e.store, name))
-	}
-	for i, name := range names {
-		equal(e, "rows of "+name, e.rows(e.store, name), want[i])
+		e.playAsStrict(name, scripts[name], e.store)
+		for other, rows := range were {
+			equal(e, "rows of "+other, e.rows(e.store, other), rows)
+		}
+		were[name] = e.rows(e.store, name)
 	}
 }
 

@@ -100,7 +100,7 @@ func drawOp(d *rand.Rand) *op {
 }
 
 func drawRare(d *rand.Rand, who int) *op {
-	switch d.IntN(12) {
+	switch d.IntN(14) {
 	case 0, 1, 2:
 		return opResize(3 + d.IntN(10))
 	case 3:
@@ -120,7 +120,7 @@ func drawRare(d *rand.Rand, who int) *op {
 		groups := []allocator.Group{{Key: []string{"a"}, Weight: 1 + d.Int64N(3), Min: d.IntN(2)}}
 		return opConfigure("groups", allocator.Configuration{Groups: &groups})
 	}
-	return opClock([]time.Duration{-time.Hour, time.Minute, 10 * time.Minute, 25 * time.Hour, 8 * 24 * time.Hour}[d.IntN(5)])
+	return opClock([]time.Duration{-time.Hour, time.Minute, 10 * time.Minute, 25 * time.Hour, 8 * 24 * time.Hour, 8 * 24 * time.Hour}[d.IntN(6)])
 }
 
 // randomScript is made by its seed.
