@@ -90,17 +90,16 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Lease, error) {
 // ask asks once, and once more if that can help.
 func (p *Pool) ask(ctx context.Context, c *acquire) (*Lease, error) {
 	l, err := p.askOnce(ctx, c)
-	held := (*HeldError)(nil)
-	if err == nil || !errors.As(err, &held) && !errors.Is(err, ErrFull) {
-		return l, err
+	if err == nil {
+		return l, nil
 	}
-	if held != nil {
+	if held := (*HeldError)(nil); errors.As(err, &held) {
 		v, ended := p.probeHolder(ctx, held.Epoch)
 		held.Verdict = v
 		if !ended {
 			return nil, err
 		}
-	} else if p.probeOwners(ctx) == 0 {
+	} else if !errors.Is(err, ErrFull) || p.probeOwners(ctx) == 0 {
 		return nil, err
 	}
 	return p.askOnce(ctx, c)

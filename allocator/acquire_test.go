@@ -324,7 +324,7 @@ func TestT13_TheOldest(t *testing.T) {
 	p := w.pool(1)
 	l := w.acquire(p, "A")
 	var last allocator.Renewal
-	for s := 20.0; s <= 21_600; s += 20 {
+	for s := int64(20); s <= 21_600; s += 20 {
 		w.set(s)
 		var err error
 		if last, err = l.Renew(w.ctx); err != nil {

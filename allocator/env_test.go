@@ -35,7 +35,7 @@ func (c *clock) local() (time.Time, time.Duration) {
 	return now, time.Duration(now.UnixMicro()-epochUS) * time.Microsecond
 }
 
-func (c *clock) set(seconds float64) { c.setUS(int64(seconds * 1e6)) }
+func (c *clock) set(seconds int64) { c.setUS(seconds * 1_000_000) }
 
 func (c *clock) setUS(us int64) {
 	c.mu.Lock()
@@ -44,7 +44,7 @@ func (c *clock) setUS(us int64) {
 }
 
 // at is a time of the spec's cases.
-func at(seconds float64) time.Time { return time.UnixMicro(epochUS + int64(seconds*1e6)).UTC() }
+func at(seconds int64) time.Time { return time.UnixMicro(epochUS + seconds*1_000_000).UTC() }
 
 // world is a store and its time.
 type world struct {

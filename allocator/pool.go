@@ -78,6 +78,7 @@ type Pool struct {
 	waiters  map[string]*waiter
 	probedTo int64 // epoch up to which owners were asked
 	random   sync.Mutex
+	lastID   LeaseID // scratch of newID
 }
 
 // New returns the pool of this name on a store. It does no I/O but ask the system for this process; the pool itself is made by
@@ -165,13 +166,13 @@ func (p *Pool) Name() string { return p.name }
 func (p *Pool) Holder() Holder { return p.holder }
 
 // newID makes the id of a lease.
-func (p *Pool) newID() (id LeaseID) {
+func (p *Pool) newID() LeaseID {
 	p.random.Lock()
 	defer p.random.Unlock()
-	if _, err := io.ReadFull(p.o.Rand, id[:]); err != nil {
+	if _, err := io.ReadFull(p.o.Rand, p.lastID[:]); err != nil {
 		panic(fmt.Sprintf("allocator: no randomness: %v", err)) // as crypto/rand itself
 	}
-	return id
+	return p.lastID
 }
 
 // spread returns d, 10 % more or less.
@@ -274,9 +275,7 @@ func (b *batch) done() {
 	s := &b.step
 	b.short = false
 	for _, c := range b.commands {
-		if full := (*FullError)(nil); errors.As(c.base().err, &full) {
-			b.short = true
-		}
+		b.short = b.short || errors.Is(c.base().err, ErrFull)
 	}
 	if len(s.granted)+len(s.dropped) > 0 {
 		b.pool.deliver(s.granted, s.dropped, b.sent)

@@ -156,13 +156,13 @@ func TestSweep_Purge(t *testing.T) {
 	if err != nil || !r.AlreadyReleased || r.Last.Attempt != "run" || r.Last.Epoch != 1 || r.Last.End.Reason != allocator.ReasonReleased {
 		t.Errorf("%+v, %v", r, err)
 	}
-	week := (7 * 24 * time.Hour).Seconds()
+	const week = 7 * 24 * 3600
 	w.set(week)
 	w.acquire(p, "run")
 	if s, err := p.Sweep(w.ctx, 1); err != nil || s.Purged != 0 {
 		t.Errorf("at Keep: %+v, %v", s, err)
 	}
-	w.setUS(int64(week*1e6) + 1)
+	w.setUS(week*1_000_000 + 1)
 	if s, err := p.Sweep(w.ctx, 1); err != nil || s.Purged != 1 {
 		t.Errorf("past Keep: %+v, %v", s, err)
 	}

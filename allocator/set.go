@@ -145,6 +145,11 @@ func dateRows[K cmp.Ordered, R any](x *rows[K, R], date func(*R)) {
 			list = append(list, e)
 		}
 	}
+	if len(list) == 1 {
+		date(list[0].row)
+		x.order = list[:0]
+		return
+	}
 	slices.SortFunc(list, func(a, b *entry[K, R]) int { return cmp.Compare(a.key, b.key) })
 	for _, e := range list {
 		date(e.row)

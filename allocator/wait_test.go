@@ -208,7 +208,7 @@ func TestT15_Drain(t *testing.T) {
 		t.Error("no replay")
 	}
 	for i, l := range leases {
-		w.set(float64(10 * (i + 1)))
+		w.set(int64(10 * (i + 1)))
 		w.release(l)
 		if want := []allocator.PoolStatus{allocator.PoolDraining, allocator.PoolDraining, allocator.PoolDrained}[i]; w.state(p).Status != want {
 			t.Errorf("after %d: %v", i, w.state(p).Status)

@@ -14,25 +14,26 @@ func dialectOf(schema string) *sqlrow.Dialect {
 		Name: func(set sqlrow.Set, table string) string {
 			return pgx.Identifier{schema, string(set) + "_" + table}.Sanitize()
 		},
-		Param:  "$",
-		In:     func(param string) string { return "= ANY(" + param + ")" },
-		Any:    func(query string) string { return "= ANY(ARRAY(" + query + "))" },
-		Each:   func(param, kind string) string { return fmt.Sprintf("unnest(%s::%s[]) AS l(value)", param, kind) },
-		Lock:   "FOR UPDATE OF a",
-		Now:    "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
-		Shared: true,
-		List:   func(list any) any { return list },
+		Param:   "$",
+		In:      func(param string) string { return "= ANY(" + param + ")" },
+		InBytes: func(param string) string { return "= ANY(" + param + ")" },
+		Any:     func(query string) string { return "= ANY(ARRAY(" + query + "))" },
+		Each:    func(param, kind string) string { return fmt.Sprintf("unnest(%s::%s[]) AS l(value)", param, kind) },
+		Lock:    "FOR UPDATE OF a",
+		Now:     "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+		Shared:  true,
+		List:    func(list any) any { return list },
 	}
-	inserts, updates := new(sqlrow.Texts), new(sqlrow.Texts)
+	inserted, updated := new(sqlrow.Texts), new(sqlrow.Texts)
 	d.Insert = func(t *sqlrow.Table, columns []int, rows [][]any) []sqlrow.Stmt {
-		return statements(inserts, t, columns, rows, insertOne(d), insertMany(d))
+		return statements(inserted, t, columns, rows, insertOne(d), insertMany(d))
 	}
 	d.Update = func(t *sqlrow.Table, columns []int, rows [][]any) []sqlrow.Stmt {
 		many := updateMany(d)
 		if t.Single {
 			many = nil
 		}
-		return statements(updates, t, columns, rows, d.UpdateText, many)
+		return updates(updated, t, columns, rows, d.UpdateText, many)
 	}
 	return d
 }
@@ -49,7 +50,22 @@ func statements(texts *sqlrow.Texts, t *sqlrow.Table, columns []int, rows [][]an
 		return list
 	}
 	text := texts.Of(t, columns, 2, func() string { return many(t, columns) })
-	return []sqlrow.Stmt{{SQL: text, Args: arrays(t.Pick(columns), rows)}}
+	kinds := t.Pick(columns)
+	if len(rows[0]) > len(columns) {
+		kinds = append(kinds, t.Columns[t.Guard])
+	}
+	return []sqlrow.Stmt{{SQL: text, Args: arrays(kinds, rows)}}
+}
+
+// updates are the statements that change rows. Those of a table with a guard change all of them, or the step fails.
+func updates(texts *sqlrow.Texts, t *sqlrow.Table, columns []int, rows [][]any, one, many build) []sqlrow.Stmt {
+	list := statements(texts, t, columns, rows, one, many)
+	if t.Guard > 0 {
+		for i := range list {
+			list[i].Rows = len(rows) / len(list)
+		}
+	}
+	return list
 }
 
 func insertOne(d *sqlrow.Dialect) build {
@@ -95,6 +111,11 @@ func updateMany(d *sqlrow.Dialect) build {
 			default:
 				set = append(set, column+" = v."+column)
 			}
+		}
+		if t.Guard > 0 {
+			guard := t.Columns[t.Guard]
+			names, lists = append(names, "was"), append(lists, fmt.Sprintf("$%d::%s[]", len(columns)+1, guard.Type))
+			where = append(where, fmt.Sprintf("t.%s = v.was", pgx.Identifier{guard.Name}.Sanitize()))
 		}
 		return fmt.Sprintf("UPDATE %s AS t SET %s FROM unnest(%s) AS v (%s) WHERE %s", d.Name(t.Set, t.Name), strings.Join(set, ", "),
 			strings.Join(lists, ", "), strings.Join(names, ", "), strings.Join(where, " AND "))

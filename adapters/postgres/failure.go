@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -18,6 +19,8 @@ func unavailable(err error) error {
 		return err
 	}
 	switch code(err) {
+	case "22012": // see exactly
+		return fmt.Errorf("%w: %w: %w", fault.ErrUnavailable, sqlrow.ErrChanged, err)
 	case "42P01", "42703", "3F000": // table, column, schema is missing
 		return errors.Join(fault.ErrSchema, err)
 	}

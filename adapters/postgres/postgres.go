@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stint-go/stint/adapters/internal/poolsql"
 	"github.com/stint-go/stint/adapters/internal/sqlrow"
 	"github.com/stint-go/stint/internal/fault"
 )
@@ -53,6 +54,7 @@ type DB struct {
 	closed  atomic.Bool
 	ids     blocks
 	spend   spend
+	pools   *poolsql.Queries
 }
 
 // New returns a DB on a pool. It checks the schema: a database that was not migrated is ErrSchema.
@@ -71,7 +73,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*DB, error) {
 	if o != nil && o.Clock != nil {
 		d.clock, d.dialect.Now = o.Clock, ""
 	}
-	d.spend = newSpend(d.dialect)
+	d.spend, d.pools = newSpend(d.dialect), newPools(d.dialect)
 	return d, nil
 }
 

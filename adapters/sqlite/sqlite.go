@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stint-go/stint/adapters/internal/poolsql"
 	"github.com/stint-go/stint/internal/fault"
 )
 
@@ -26,6 +27,7 @@ type DB struct {
 	prepared statements
 	seen     seen // of whoever has the token, as what the stores know is
 	spend    spend
+	pools    *poolsql.Queries
 	// Nothing is known of a database in memory: another one may be put in place, and nothing tells.
 	inMemory  bool
 	migrating bool // there may be no tables yet
@@ -48,7 +50,7 @@ func open(ctx context.Context, db *sql.DB, o *Options) (*DB, error) {
 	if db == nil {
 		return nil, fmt.Errorf("%w: no database", fault.ErrInvalid)
 	}
-	d := &DB{db: db, clock: time.Now, writing: make(chan struct{}, 1), spend: newSpend()}
+	d := &DB{db: db, clock: time.Now, writing: make(chan struct{}, 1), spend: newSpend(), pools: newPools()}
 	if o != nil && o.Clock != nil {
 		d.clock = o.Clock
 	}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -14,11 +15,19 @@ import (
 var dialect = sqlrow.Dialect{
 	Name: tableName,
 	// With the plus SQLite does not look at a value to plan with it, after which it would plan anew for every value.
-	Param: "+?",
-	In:    func(param string) string { return "IN (SELECT value FROM json_each(" + param + "))" },
-	Any:   func(query string) string { return "IN (" + query + ")" },
-	Each:  func(param, _ string) string { return "json_each(" + param + ") AS l" },
+	Param:   "+?",
+	In:      func(param string) string { return "IN (SELECT value FROM json_each(" + param + "))" },
+	InBytes: func(param string) string { return "IN (SELECT unhex(value) FROM json_each(" + param + "))" },
+	Any:     func(query string) string { return "IN (" + query + ")" },
+	Each:    func(param, _ string) string { return "json_each(" + param + ") AS l" },
 	List: func(list any) any {
+		if bytes, ok := list.([][]byte); ok {
+			digits := make([]string, len(bytes))
+			for i, b := range bytes {
+				digits[i] = hex.EncodeToString(b)
+			}
+			list = digits
+		}
 		text, err := json.Marshal(list)
 		if err != nil {
 			panic(fmt.Sprintf("a list of %T: %v", list, err)) // numbers and valid text always go
@@ -73,6 +82,9 @@ func update(t *sqlrow.Table, columns []int, rows [][]any) []sqlrow.Stmt {
 	list := make([]sqlrow.Stmt, len(rows))
 	for i, row := range rows {
 		list[i] = sqlrow.Stmt{SQL: text, Args: row}
+		if t.Guard > 0 {
+			list[i].Rows = 1
+		}
 	}
 	return list
 }

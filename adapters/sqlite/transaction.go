@@ -229,6 +229,9 @@ func (c *conn) run(ctx context.Context, st sqlrow.Stmt) error {
 		}
 		n, err := result.RowsAffected()
 		c.changed += n
+		if err == nil && st.Rows > 0 && n != int64(st.Rows) {
+			err = fmt.Errorf("%w: %d rows changed, want %d", sqlrow.ErrChanged, n, st.Rows)
+		}
 		return err
 	}
 	rows, err := c.query(st.SQL, st.Args...)

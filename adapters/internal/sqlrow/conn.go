@@ -13,7 +13,12 @@ type Stmt struct {
 	SQL  string
 	Args []any
 	Each func(Row) error // nil: it has none
+	// Rows is how many rows it has to change: with any other number it is an error, and nothing of the step is kept. 0: any number.
+	Rows int
 }
+
+// ErrChanged says that a row is not as it was loaded: somebody has written past the locks, or the rows are damaged.
+var ErrChanged = errors.New("a row is not as it was loaded")
 
 // Conn is a connection inside a transaction.
 type Conn interface {

@@ -17,6 +17,8 @@ type Table struct {
 	Fixed   int // so many behind the keys never change
 	// Single: an UPDATE is of one row, because the first key alone has too many.
 	Single bool
+	// Guard is a column behind the keys that every change of a row gives another number: an UPDATE is of the row as it was read. 0: there is none.
+	Guard int
 	// Made are columns by which another process may have made the same row meanwhile: an INSERT leaves that one as it is.
 	Made []string
 }
@@ -29,6 +31,12 @@ func (s Set) Table(name string, keys, fixed int, columns ...[]Column) *Table {
 // OneByOne sets Single.
 func (t *Table) OneByOne() *Table {
 	t.Single = true
+	return t
+}
+
+// Guarded sets Guard.
+func (t *Table) Guarded(column string) *Table {
+	t.Guard = slices.IndexFunc(t.Columns, func(c Column) bool { return c.Name == column })
 	return t
 }
 

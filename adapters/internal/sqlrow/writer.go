@@ -14,6 +14,7 @@ type Writer struct {
 // rows are rows of one table, as fields, and which columns have to be written for any of them.
 type rows struct {
 	fields [][]any
+	guards []any // of updates of a table with a guard: what it was
 	needed []bool
 }
 
@@ -37,10 +38,13 @@ func (r *rows) pick(t *Table) (columns []int, values [][]any) {
 			columns = append(columns, i)
 		}
 	}
-	for _, fields := range r.fields {
-		row := make([]any, len(columns))
+	for n, fields := range r.fields {
+		row := make([]any, len(columns), len(columns)+1)
 		for i, at := range columns {
-			row[i] = value(fields[at])
+			row[i] = Value(fields[at])
+		}
+		if len(r.guards) > 0 {
+			row = append(row, r.guards[n])
 		}
 		values = append(values, row)
 	}
@@ -67,6 +71,9 @@ func (w *Writer) Update(t *Table, stored, fields []any) {
 		r.needed[i] = true
 		if first {
 			r.fields, first = append(r.fields, fields), false
+			if t.Guard > 0 {
+				r.guards = append(r.guards, Value(stored[t.Guard]))
+			}
 		}
 	}
 }
@@ -77,24 +84,33 @@ func (w *Writer) Then(st Stmt) { w.others = append(w.others, st) }
 // List makes the statements: all inserts go before all updates, each in the order of the tables, in which a table comes before
 // those that point at it.
 func (w *Writer) List(d *Dialect, tables ...*Table) []Stmt {
-	var list []Stmt
+	return append(append(w.Inserts(d, tables...), w.Updates(d, tables...)...), w.others...)
+}
+
+// Inserts makes the statements for new rows.
+func (w *Writer) Inserts(d *Dialect, tables ...*Table) (list []Stmt) {
 	for _, t := range tables {
 		if r := w.inserts[t]; r != nil {
 			columns, values := r.pick(t)
 			list = append(list, d.Insert(t, columns, values)...)
 		}
 	}
+	return list
+}
+
+// Updates makes the statements for changed rows.
+func (w *Writer) Updates(d *Dialect, tables ...*Table) (list []Stmt) {
 	for _, t := range tables {
 		if r := w.updates[t]; r != nil {
 			columns, values := r.pick(t)
 			list = append(list, d.Update(t, columns, values)...)
 		}
 	}
-	return append(list, w.others...)
+	return list
 }
 
-// value is what a field points at, as an int64, a bool, a string, a []byte or nil.
-func value(field any) any {
+// Value is what a field points at, as an int64, a bool, a string, a []byte or nil.
+func Value(field any) any {
 	switch p := field.(type) {
 	case *int64:
 		return *p
@@ -146,5 +162,5 @@ func same(a, b any) bool {
 	case *[]byte:
 		return string(*a) == string(*b.(*[]byte))
 	}
-	return value(a) == value(b)
+	return Value(a) == Value(b)
 }

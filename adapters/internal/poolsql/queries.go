@@ -1,0 +1,95 @@
+package poolsql
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/stint-go/stint/adapters/internal/sqlrow"
+)
+
+// Queries are the statements for one database. Those that read rows for several reasons are made when they are needed.
+type Queries struct {
+	d      *sqlrow.Dialect
+	from   *strings.Replacer
+	marks  *strings.Replacer
+	made   sync.Map // of statementKey
+	atOnce bool     // the database has the clock, so that all rows can come along with the pool's own: nothing is known of it but its name
+
+	pool, poolSeen                                           string
+	dropGroups, dropTickets, dropLeases, dropLease, dropSlot string
+}
+
+// From is what a dialect must say in its own way. All is a test that a row of {slot}, named r, is of any pool; OfEpochs one that it is
+// in the list of a lease with an epoch in $epochs, for a dialect with Shared. Heads joins the first $heads rows of {ticket}, named
+// r, of each gkey of k.
+type From struct{ All, OfEpochs, Heads string }
+
+// NewQueries makes the statements.
+func NewQueries(d *sqlrow.Dialect, from From) *Queries {
+	q := &Queries{d: d, atOnce: d.Now != ""}
+	pool, now, by := "$pool", "$now", "p.id"
+	if q.atOnce {
+		by = "p.name"
+	}
+	of := func(what string) string { return "(SELECT " + what + " FROM {pool} p WHERE " + by + " = $pool)" }
+	if q.atOnce {
+		pool, now = of("p.id"), of("greatest(p.seen_us, ("+d.Now+"))")
+	}
+	q.from = strings.NewReplacer("@all", from.All, "@ofepochs", from.OfEpochs, "@heads", from.Heads)
+	q.marks = strings.NewReplacer("@pool", pool, "@now", now, "@born", now+" - "+of("p.max_lease_us"), "@before", now+" - "+of("p.keep_us"),
+		"@last", of("p.epoch_seq"), "@rev", of("p.rev"))
+	text := "SELECT " + pools.List("a") + " FROM {pool} a WHERE a.name = $1"
+	q.poolSeen, q.pool = d.Text(set, text), d.Text(set, text+" @lock")
+	q.dropGroups = d.Text(set, "DELETE FROM {group} WHERE gkey @inbytes($1) AND pool_id = $2 AND rev @in($3)")
+	q.dropTickets = d.Text(set, "DELETE FROM {ticket} WHERE seq @in($1) AND pool_id = $2 AND rev @in($3)")
+	q.dropLeases = d.Text(set, "DELETE FROM {lease} WHERE epoch @in($1) AND pool_id = $2 AND rev @in($3)")
+	q.dropLease = d.Text(set, "DELETE FROM {lease} WHERE epoch = $1 AND pool_id = $2")
+	q.dropSlot = d.Text(set, "DELETE FROM {slot} WHERE idx = $1 AND pool_id = $2")
+	return q
+}
+
+// statement is a text with the names of its parameters.
+type statement struct {
+	text  string
+	names []string
+}
+
+type statementKey struct {
+	of  *kind
+	why reasons
+}
+
+// read is the statement that reads rows for these reasons: the reason, and then the columns.
+func (q *Queries) read(k *kind, why reasons) *statement {
+	key := statementKey{k, why}
+	if st, ok := q.made.Load(key); ok {
+		return st.(*statement)
+	}
+	var list []string
+	for reason, from := range k.why {
+		if why&(1<<reason) != 0 {
+			list = append(list, fmt.Sprintf("SELECT * FROM (SELECT %d AS why, %s FROM %s) AS x", reason, k.table.List("r"), from))
+		}
+	}
+	st, _ := q.made.LoadOrStore(key, q.statement(strings.Join(list, " UNION ALL ")))
+	return st.(*statement)
+}
+
+var named = regexp.MustCompile(`\$[a-z]+`)
+
+// statement gives the parameters of a template their numbers.
+func (q *Queries) statement(template string) *statement {
+	st := new(statement)
+	text := named.ReplaceAllStringFunc(q.marks.Replace(q.from.Replace(template)), func(name string) string {
+		at := slices.Index(st.names, name[1:])
+		if at < 0 {
+			at, st.names = len(st.names), append(st.names, name[1:])
+		}
+		return fmt.Sprint("$", at+1)
+	})
+	st.text = q.d.Text(set, text)
+	return st
+}
