@@ -137,17 +137,6 @@ func (s *session) inherit(from *session) {
 	s.refs, s.seqs, s.dead, s.calls = from.refs, from.seqs, from.dead, from.calls
 }
 
-// play plays a script, which moves the clock.
-func (s *session) play(ops []*op) {
-	for _, o := range ops {
-		if o.clock != nil {
-			o.clock(s.clock)
-		} else {
-			s.do(o)
-		}
-	}
-}
-
 // do makes one operation and describes the answer.
 func (s *session) do(o *op) string {
 	text, err := o.call(s)()
