@@ -346,7 +346,8 @@ func opCancel(who int, attempt string) *op {
 // opLeave ends a process in good order.
 func opLeave(who int) *op {
 	return &op{text: fmt.Sprintf("%d leaves", who), call: func(s *session) call {
-		return func() (string, error) { return "", s.open(s.store, who).Close(s.ctx, true) }
+		p := s.open(s.store, who)
+		return func() (string, error) { return "", p.Close(s.ctx, true) }
 	}}
 }
 
