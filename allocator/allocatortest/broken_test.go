@@ -410,6 +410,7 @@ func flawedSteps() []flawed {
 			}
 			return flawed.plain(ctx, n, f)
 		}})},
+		{"rows of other pools", "Step_OtherPools", of(lost(func(n *allocator.Need) { n.Pool = strings.ToLower(n.Pool) }))},
 		{"stale reads", "Step_SecondHandleSees", staleLooks},
 		{"last commit lost", "Step_ComesBack", of(&broken{again: func(b *broken) {
 			for _, p := range b.data.pools {

@@ -8,10 +8,5 @@ import (
 
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]allocatortest.Open{"memory": onMemory, "strict": onStrict} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			allocatortest.CheckLinearizable(t, open)
-		})
-	}
+	allocatortest.CheckLinearizable(t, onStrict)
 }

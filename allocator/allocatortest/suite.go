@@ -80,9 +80,8 @@ var noon = time.Date(2026, 5, 1, 12, 0, 0, 123_457_000, time.UTC)
 
 // testClock is an injected clock.
 type testClock struct {
-	mu     sync.Mutex
-	now    time.Time
-	looked func()
+	mu  sync.Mutex
+	now time.Time
 }
 
 func newClock() *testClock { return &testClock{now: noon} }
@@ -90,9 +89,6 @@ func newClock() *testClock { return &testClock{now: noon} }
 func (c *testClock) read() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.looked != nil {
-		c.looked()
-	}
 	return c.now
 }
 
@@ -113,13 +109,6 @@ func (c *testClock) set(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = t
-}
-
-// watch makes the clock tell of each look at it.
-func (c *testClock) watch(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.looked = f
 }
 
 // process opens the pool as another process does, of which the system knows nothing.

@@ -34,7 +34,7 @@ func stepCases() []testCase {
 }
 
 // patience is how long a step may take to show that it does not wait.
-const patience = 20 * time.Millisecond
+const patience = 100 * time.Millisecond
 
 // inside runs first in a step of the case's pool, and while it is there, second in another step, from another handle if there is one.
 // It waits until second runs or seems to wait for the first step.
@@ -42,19 +42,21 @@ func (e *env) inside(first func(), second func(clock int64)) {
 	e.Helper()
 	stores := e.stores()
 	n := allocator.Need{Pool: poolName}
-	runs := make(chan struct{})
+	comes, runs := make(chan struct{}), make(chan struct{})
 	var other sync.WaitGroup
 	var failed error
 	var once, begun sync.Once
 	e.ok(stores[0].Step(e.Context(), n, func(int64, *allocator.Set) error {
 		once.Do(func() {
 			other.Go(func() {
+				close(comes)
 				failed = stores[len(stores)-1].Step(e.Context(), n, func(clock int64, _ *allocator.Set) error {
 					begun.Do(func() { close(runs) })
 					second(clock)
 					return nil
 				})
 			})
+			<-comes
 			select {
 			case <-runs:
 			case <-time.After(patience):
@@ -88,14 +90,6 @@ func stepsNeverOverlap(e *env) {
 // clockAfterLock: a step that has waited must not decide by the time before.
 func clockAfterLock(e *env) {
 	e.pool(1)
-	asked := make(chan struct{}, 1)
-	e.clock.watch(func() {
-		select {
-		case asked <- struct{}{}:
-		default:
-		}
-	})
-	defer e.clock.watch(nil)
 	var mu sync.Mutex
 	var now int64
 	e.inside(func() { e.clock.advance(time.Hour) }, func(clock int64) {

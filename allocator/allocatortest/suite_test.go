@@ -6,7 +6,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stint-go/stint/adapters/memory"
 	"github.com/stint-go/stint/allocator/allocatortest"
 )
 
@@ -16,17 +15,7 @@ func onStrict(_ testing.TB, clock func() time.Time) allocatortest.Handle {
 	return allocatortest.NewStrict(clock).Handle()
 }
 
-func onMemory(_ testing.TB, clock func() time.Time) allocatortest.Handle {
-	db := memory.New(&memory.Options{Clock: clock})
-	return allocatortest.Handle{Store: db.Pools(), Close: func() error { db.Close(); return nil }}
-}
-
 func TestStrict(t *testing.T) {
 	t.Parallel()
 	allocatortest.Run(t, onStrict)
-}
-
-func TestMemory(t *testing.T) {
-	t.Parallel()
-	allocatortest.Run(t, onMemory)
 }
