@@ -153,3 +153,31 @@ func (r RenewTwin) renew(slot int) {
 	defer r.twin.mu.Unlock()
 	r.twin.expires[slot] = time.Now().Add(time.Minute)
 }
+
+// HandOver is a Subject whose callers share the slots of a pool that has fewer of them: each waits for its turn, or asks every 100 ms.
+type HandOver struct {
+	Pools
+	Waiting bool
+}
+
+// Pair implements Subject.
+func (h HandOver) Pair(ctx context.Context, key string, names []string) error {
+	p, r := h.pools[names[0]], allocator.Request{Attempt: key, Units: 1}
+	take := p.AcquireWait
+	if !h.Waiting {
+		take = func(ctx context.Context, r allocator.Request) (*allocator.Lease, error) {
+			for {
+				l, err := p.Acquire(ctx, r)
+				if !errors.Is(err, allocator.ErrFull) {
+					return l, err
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+	}
+	l, err := take(ctx, r)
+	if err == nil {
+		_, err = l.Release(ctx)
+	}
+	return err
+}

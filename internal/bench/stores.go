@@ -16,9 +16,10 @@ import (
 	"github.com/stint-go/stint/adapters/sqlite/embedded"
 )
 
-// SQLite is a ledger in a file of its own.
+// SQLite is a ledger, and pools, in a file of its own.
 type SQLite struct {
 	Ledger
+	Store *sqlite.DB
 	DB    *sql.DB
 	close []func() error
 }
@@ -56,6 +57,7 @@ func OpenSQLiteNormal(ctx context.Context, path string, accounts []string) (*SQL
 }
 
 func (s *SQLite) begin(ctx context.Context, d *sqlite.DB, accounts []string) (err error) {
+	s.Store = d
 	if s.Ledger, err = NewLedger(ctx, d.Spend(), accounts, 1); err == nil {
 		err = Touch(ctx, s, accounts)
 	}
@@ -65,10 +67,11 @@ func (s *SQLite) begin(ctx context.Context, d *sqlite.DB, accounts []string) (er
 // Close closes the file.
 func (s *SQLite) Close() error { return closeAll(s.close) }
 
-// Postgres is a ledger in a schema of its own.
+// Postgres is a ledger, and pools, in a schema of its own.
 type Postgres struct {
 	Ledger
-	Pool *pgxpool.Pool
+	Store *postgres.DB
+	Pool  *pgxpool.Pool
 }
 
 // OpenPostgres makes a schema, and a pair on each account.
@@ -100,6 +103,7 @@ func JoinPostgres(ctx context.Context, dsn, schema string, accounts []string) (*
 func (p *Postgres) join(ctx context.Context, schema string, accounts []string) error {
 	d, err := postgres.New(ctx, p.Pool, &postgres.Options{Schema: schema})
 	if err == nil {
+		p.Store = d
 		p.Ledger, err = NewLedger(ctx, d.Spend(), accounts, 1)
 	}
 	return err

@@ -55,7 +55,7 @@ func measureAll(only string, rounds int) (status int) {
 	if err != nil {
 		return fail(err)
 	}
-	list := slices.DeleteFunc(slices.Concat(figures(), poolFigures(), stores.figures()), func(f figure) bool { return !pattern.MatchString(f.names) })
+	list := slices.DeleteFunc(slices.Concat(figures(), poolFigures(), stores.figures(), stores.poolFigures()), func(f figure) bool { return !pattern.MatchString(f.names) })
 	status, err = run(context.Background(), list, rounds, os.Stdout, os.Stderr)
 	if err = errors.Join(err, stores.close()); err != nil {
 		return fail(err)

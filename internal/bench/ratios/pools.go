@@ -2,9 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/stint-go/stint/adapters/memory"
+	"github.com/stint-go/stint/allocator"
 	"github.com/stint-go/stint/internal/bench"
 )
 
@@ -109,4 +115,131 @@ func reading(ctx context.Context) (bench.Subject, error) {
 		}
 		return nil
 	}), nil
+}
+
+// poolFigures lists what to measure of package allocator on SQLite and Postgres.
+func (s *stores) poolFigures() []figure {
+	var list []figure
+	add := func(names string, subject, per prepare, bar *bar) {
+		list = append(list, figure{names, versus(subject, per, sqlTurns), bar, 3})
+	}
+	load := func(callers int) bench.Load { return bench.Load{Callers: callers, Accounts: 1} }
+	spread := bench.Load{Callers: 64, Accounts: 64}
+	// Told, not judged: docs/decisions.md says why.
+	add("pool/sqlite/64-pools", rate(spread, s.sqlitePools(bench.OpenSQLite, 0)), rate(spread, s.sqlitePoolTwin(bench.OpenSQLite, 0)), nil)
+	add("pool/postgres/64-pools", rate(spread, s.postgresPools(0)), rate(spread, s.postgresPoolTwin(0)), nil)
+	add("hand-over/sqlite", rate(load(64), s.handOver(s.sqliteStore, true)), rate(load(64), s.handOver(s.sqliteStore, false)), nil)
+	add("hand-over/postgres", rate(load(64), s.handOver(s.postgresStore, true)), rate(load(64), s.handOver(s.postgresStore, false)), nil)
+	for callers, floors := range map[int][3]*bar{
+		1:  {atLeast(0.7, 0.9), atLeast(0.7, 0.9), atLeast(0.7, 0.9)},
+		8:  {atLeast(3, 4), atLeast(2, 3), atLeast(2.5, 5)},
+		64: {atLeast(8, 18), atLeast(4, 8), atLeast(12, 35)},
+	} {
+		for kind, leases := range map[string]int{"pool": 0, "renew": 64} {
+			add(fmt.Sprintf("%s/sqlite/%d", kind, callers), rate(load(callers), s.sqlitePools(bench.OpenSQLite, leases)), rate(load(callers), s.sqlitePoolTwin(bench.OpenSQLite, leases)), floors[0])
+			add(fmt.Sprintf("%s/postgres/%d", kind, callers), rate(load(callers), s.postgresPools(leases)), rate(load(callers), s.postgresPoolTwin(leases)), floors[2])
+		}
+		add(fmt.Sprintf("pool/sqlite-normal/%d", callers), rate(load(callers), s.sqlitePools(bench.OpenSQLiteNormal, 0)), rate(load(callers), s.sqlitePoolTwin(bench.OpenSQLiteNormal, 0)), floors[1])
+	}
+	slices.SortFunc(list, func(a, b figure) int { return strings.Compare(a.names, b.names) })
+	return list
+}
+
+// subjectOn makes pools on a store, with a pair made in each, or renewals in the first.
+func subjectOn(ctx context.Context, store allocator.Store, names []string, leases int) (bench.Subject, error) {
+	p, err := bench.NewPools(ctx, store, names, bench.Slots)
+	if err == nil {
+		err = bench.Touch(ctx, p, names)
+	}
+	if err != nil || leases == 0 {
+		return p, err
+	}
+	return bench.NewRenewals(ctx, p.Pool(hotPool), leases)
+}
+
+func (s *stores) sqlitePools(make openFile, leases int) open {
+	return func(ctx context.Context, names []string) (opened, error) {
+		db, gone, err := s.poolFile(ctx, make)
+		if err != nil {
+			return opened{}, err
+		}
+		subject, err := subjectOn(ctx, db.Store.Pools(), names, leases)
+		return opened{subject, gone}, err
+	}
+}
+
+func (s *stores) sqlitePoolTwin(make openFile, leases int) open {
+	return func(ctx context.Context, names []string) (opened, error) {
+		db, gone, err := s.poolFile(ctx, make)
+		if err != nil {
+			return opened{}, err
+		}
+		if _, err := subjectOn(ctx, db.Store.Pools(), names, 0); err != nil {
+			return opened{}, errors.Join(err, gone())
+		}
+		t, err := bench.NewSQLitePoolTwin(ctx, db.DB, names, leases)
+		return opened{t, func() error { return errors.Join(t.Close(), gone()) }}, err
+	}
+}
+
+func (s *stores) poolFile(ctx context.Context, make openFile) (*bench.SQLite, func() error, error) {
+	path := filepath.Join(s.dir, s.name())
+	db, err := make(ctx, path, nil)
+	return db, func() error { return errors.Join(db.Close(), os.Remove(path)) }, err
+}
+
+func (s *stores) postgresPools(leases int) open {
+	return func(ctx context.Context, names []string) (opened, error) {
+		o, _, err := s.schema(ctx, nil)
+		if err != nil {
+			return o, err
+		}
+		subject, err := subjectOn(ctx, o.Subject.(*bench.Postgres).Store.Pools(), names, leases)
+		return opened{subject, o.close}, err
+	}
+}
+
+func (s *stores) postgresPoolTwin(leases int) open {
+	return func(ctx context.Context, names []string) (opened, error) {
+		o, schema, err := s.schema(ctx, nil)
+		if err != nil {
+			return o, err
+		}
+		if _, err := subjectOn(ctx, o.Subject.(*bench.Postgres).Store.Pools(), names, 0); err != nil {
+			return o, err
+		}
+		t, err := bench.NewPostgresPoolTwin(ctx, s.dsn, schema, names, leases)
+		return opened{t, func() error { return errors.Join(t.Close(), o.close()) }}, err
+	}
+}
+
+// storeOf opens a store in a place of its own.
+type storeOf func(ctx context.Context) (allocator.Store, func() error, error)
+
+func (s *stores) sqliteStore(ctx context.Context) (allocator.Store, func() error, error) {
+	db, gone, err := s.poolFile(ctx, bench.OpenSQLite)
+	if err != nil {
+		return nil, nil, err
+	}
+	return db.Store.Pools(), gone, nil
+}
+
+func (s *stores) postgresStore(ctx context.Context) (allocator.Store, func() error, error) {
+	o, _, err := s.schema(ctx, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return o.Subject.(*bench.Postgres).Store.Pools(), o.close, nil
+}
+
+// handOver passes one slot on among all callers: waiting for it, or asking every 100 ms.
+func (s *stores) handOver(of storeOf, waiting bool) open {
+	return func(ctx context.Context, names []string) (opened, error) {
+		store, gone, err := of(ctx)
+		if err != nil {
+			return opened{}, err
+		}
+		p, err := bench.NewPools(ctx, store, names, 1)
+		return opened{bench.HandOver{Pools: p, Waiting: waiting}, gone}, err
+	}
 }
