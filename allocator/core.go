@@ -497,7 +497,7 @@ func (s *step) handOut() error {
 		return s.more(func(n *Need) { n.Heads = 1 })
 	}
 	s.listHeads()
-	for {
+	for s.set.Pool().Used < p.Capacity { // else nobody fits, whoever is next
 		var best *candidate
 		var slots []int
 		for _, c := range s.groups {
@@ -524,6 +524,7 @@ func (s *step) handOut() error {
 		}
 		best.heads = best.heads[1:]
 	}
+	return nil
 }
 
 // listHeads lists the groups that wait, with those of their tickets that are surely the first: a ticket that was loaded because it
