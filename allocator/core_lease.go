@@ -259,8 +259,12 @@ func (s *step) full(g GroupRow, short Shortage) error {
 		return s.more(func(n *Need) { n.Next = true })
 	}
 	p := s.set.Pool()
+	next := s.nextChange()
+	if next == 0 && p.Used > 0 && !s.need.All { // what was loaded was given back
+		return s.more(func(n *Need) { n.All = true })
+	}
 	return &FullError{
-		Reason: short, Used: p.Used, Cooling: p.Cooling, Capacity: p.Capacity, Ahead: g.Waiting, NextChange: timeOf(s.nextChange()),
+		Reason: short, Used: p.Used, Cooling: p.Cooling, Capacity: p.Capacity, Ahead: g.Waiting, NextChange: timeOf(next),
 	}
 }
 

@@ -211,7 +211,7 @@ func drawLease(r *rapid.T) *allocator.LeaseRow {
 	l.Holder.Host, l.Holder.Boot, l.Holder.Namespace = text("host"), text("boot"), text("namespace")
 	l.Holder.PID, l.Holder.Start = number("pid"), number("start")
 	l.Params = allocator.Params{
-		Group: allocator.KeyOf(text("group"), text("group")), Units: int(rapid.IntRange(1, 9).Draw(r, "units")), TTLUS: number("asked ttl"),
+		Group: allocator.KeyOf(text("group"), text("group")), Units: rapid.IntRange(1, 9).Draw(r, "units"), TTLUS: number("asked ttl"),
 		MaxUS: number("asked max"), Labels: []allocator.Label{{Key: text("key"), Value: text("value")}},
 	}
 	return l

@@ -186,6 +186,30 @@ type line struct {
 	mu   sync.Mutex
 	cut  bool
 	lose bool
+	held chan struct{} // steps wait until it is closed
+}
+
+// hold lets steps wait until open is called.
+func (l *line) hold() (open func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := make(chan struct{})
+	l.held = held
+	return func() {
+		l.mu.Lock()
+		l.held = nil
+		l.mu.Unlock()
+		close(held)
+	}
+}
+
+func (l *line) wait() {
+	l.mu.Lock()
+	held := l.held
+	l.mu.Unlock()
+	if held != nil {
+		<-held
+	}
 }
 
 func (l *line) broken() bool {
@@ -204,6 +228,7 @@ func (l *line) Step(ctx context.Context, n allocator.Need, f func(int64, *alloca
 	if l.broken() {
 		return allocator.ErrUnavailable
 	}
+	l.wait()
 	err := l.Store.Step(ctx, n, f)
 	l.mu.Lock()
 	defer l.mu.Unlock()

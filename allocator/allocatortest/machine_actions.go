@@ -2,9 +2,11 @@ package allocatortest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing/synctest"
 	"time"
 
@@ -20,11 +22,12 @@ func (w *machine) actions(r *rapid.T) map[string]func(*rapid.T) {
 	list := map[string]func(*rapid.T){
 		"acquire":     w.acquire,
 		"wait":        w.wait,
-		"wait more":   w.wait,
+		"crowd":       w.crowd,
 		"poll":        w.poll,
 		"release":     w.release,
 		"edge of":     w.edge,
 		"edge of one": w.edge,
+		"together":    w.together,
 	}
 	often := map[string]func(*rapid.T){
 		"renew": w.renew, "reclaim": w.reclaim, "sweep": w.sweep, "leave": w.leave, "resize": w.resize, "configure": w.configure,
@@ -58,7 +61,7 @@ func (w *machine) drawSpec(r *rapid.T) allocator.Spec {
 func (w *machine) drawPolicy(r *rapid.T) *allocator.Policy {
 	p := allocator.DefaultPolicy()
 	p.TTL = rapid.SampledFrom([]time.Duration{time.Minute, 10 * time.Second}).Draw(r, "ttl")
-	p.MaxLease = rapid.SampledFrom([]time.Duration{6 * time.Hour, 90 * time.Second}).Draw(r, "max lease")
+	p.MaxLease = rapid.SampledFrom([]time.Duration{6 * time.Hour, 90 * time.Second, p.TTL}).Draw(r, "max lease")
 	p.Cooling = rapid.SampledFrom([]time.Duration{15 * time.Second, 0, time.Hour}).Draw(r, "cooling")
 	p.Fenced = rapid.IntRange(0, 4).Draw(r, "fenced") == 0
 	p.OpenGroups = rapid.IntRange(0, 4).Draw(r, "open groups") > 0
@@ -89,7 +92,7 @@ func (w *machine) who(r *rapid.T) *machineProcess {
 }
 
 func (w *machine) attempt(r *rapid.T) string {
-	return rapid.SampledFrom([]string{"x", "y", "z", "u", "v"}).Draw(r, "attempt")
+	return rapid.SampledFrom([]string{"x", "y", "z", "u", "v", "w", "t"}).Draw(r, "attempt")
 }
 
 // request draws what is asked for: mostly the same for one attempt, so that retries meet.
@@ -116,20 +119,52 @@ func (w *machine) request(r *rapid.T) allocator.Request {
 	return q
 }
 
-func (w *machine) acquire(r *rapid.T) {
-	p, q := w.who(r), w.request(r)
-	c := command{
-		text: fmt.Sprintf("acquire %+v", q), who: p,
+// part is a command that can be one of several in a step. plain makes its answer comparable; once is what the model does in
+// the step, and says of it.
+type part struct {
+	text  string
+	pool  func(*allocator.Pool) (any, error)
+	plain func(any) any
+	once  func(*Model, *ModelProcess) (step func() error, answer func() any)
+}
+
+// command is a part that is alone in its step.
+func (w *machine) command(p *machineProcess, a part, model func(*Model, *ModelProcess) (any, error)) command {
+	return command{
+		text: a.text, who: p, model: model,
 		pool: func(pool *allocator.Pool) (any, error) {
-			l, err := pool.Acquire(w.ctx, q)
+			got, err := a.pool(pool)
 			if err != nil {
 				return nil, err
 			}
-			return w.granted(r, p, l), nil
+			return a.plain(got), nil
 		},
-		model: func(m *Model, who *ModelProcess) (any, error) { return m.Acquire(w.time.us, who, q) },
 	}
-	w.maybeTwice(r, c, func(m *Model, who *ModelProcess) { m.step(w.time.us, who, m.acquire(&ModelGrant{}, q, false, 0)) })
+}
+
+// alone runs a part, or twice if its reply is lost.
+func (w *machine) alone(r *rapid.T, p *machineProcess, a part, model func(*Model, *ModelProcess) (any, error)) {
+	w.maybeTwice(r, w.command(p, a, model), func(m *Model, who *ModelProcess) {
+		step, _ := a.once(m, who)
+		m.step(w.time.us, who, step)
+	})
+}
+
+func (w *machine) acquire(r *rapid.T) {
+	p, q := w.who(r), w.request(r)
+	w.alone(r, p, w.acquirePart(r, p, q), func(m *Model, who *ModelProcess) (any, error) { return m.Acquire(w.time.us, who, q) })
+}
+
+func (w *machine) acquirePart(r *rapid.T, p *machineProcess, q allocator.Request) part {
+	return part{
+		text:  fmt.Sprintf("acquire %+v", q),
+		pool:  func(pool *allocator.Pool) (any, error) { return pool.Acquire(w.ctx, q) },
+		plain: func(got any) any { return w.granted(r, p, got.(*allocator.Lease)) },
+		once: func(m *Model, _ *ModelProcess) (func() error, func() any) {
+			g := &ModelGrant{}
+			return m.acquire(g, q, false, 0), func() any { return *g }
+		},
+	}
 }
 
 // maybeTwice loses the reply to some commands.
@@ -147,6 +182,19 @@ func (w *machine) wait(r *rapid.T) {
 	if p.waits(q.Attempt) {
 		r.Skip("it waits already")
 	}
+	w.waitFor(r, p, q)
+}
+
+// crowd makes many wait.
+func (w *machine) crowd(r *rapid.T) {
+	for range rapid.IntRange(2, 5).Draw(r, "crowd") {
+		if p, q := w.who(r), w.request(r); !p.waits(q.Attempt) {
+			w.waitFor(r, p, q)
+		}
+	}
+}
+
+func (w *machine) waitFor(r *rapid.T, p *machineProcess, q allocator.Request) {
 	w.log(r, p, fmt.Sprintf("wait for %+v", q))
 	ctx, cancel := context.WithCancel(w.ctx)
 	x := &machineWaiter{request: q, cancel: cancel, done: make(chan struct{})}
@@ -237,22 +285,30 @@ type cancelled struct {
 }
 
 func (w *machine) cancel(r *rapid.T) {
-	attempt := w.attempt(r)
-	w.run(r, command{
-		text: "cancel " + attempt, who: w.who(r),
-		pool: func(p *allocator.Pool) (any, error) {
-			c, err := p.Cancel(w.ctx, attempt)
+	p, attempt := w.who(r), w.attempt(r)
+	w.run(r, w.command(p, w.cancelPart(attempt), func(m *Model, who *ModelProcess) (any, error) {
+		lease, ticket, err := m.Cancel(w.time.us, who, attempt)
+		return cancelled{lease, ticket}, err
+	}))
+}
+
+func (w *machine) cancelPart(attempt string) part {
+	return part{
+		text: "cancel " + attempt,
+		pool: func(p *allocator.Pool) (any, error) { return p.Cancel(w.ctx, attempt) },
+		plain: func(got any) any {
+			c := got.(allocator.Cancelled)
 			answer := cancelled{Ticket: c.Ticket}
 			if c.Lease != nil {
 				answer.Lease = c.Lease.Epoch
 			}
-			return answer, err
+			return answer
 		},
-		model: func(m *Model, who *ModelProcess) (any, error) {
-			lease, ticket, err := m.Cancel(w.time.us, who, attempt)
-			return cancelled{lease, ticket}, err
+		once: func(m *Model, who *ModelProcess) (func() error, func() any) {
+			c := &cancelled{}
+			return m.cancel(&c.Lease, &c.Ticket, who, attempt), func() any { return *c }
 		},
-	})
+	}
 }
 
 // ref draws a lease that somebody has or had, the later ones more often, and maybe its text.
@@ -277,45 +333,146 @@ func (w *machine) ref(r *rapid.T) (allocator.Ref, ModelRef) {
 func (w *machine) renew(r *rapid.T) {
 	p := w.who(r)
 	ref, name := w.ref(r)
-	seq := int64(1)
-	if l := w.model.byEpoch(ref.Epoch); l != nil {
-		seq = max(1, l.Seq+rapid.SampledFrom([]int64{1, 1, 1, 0, 2, -1}).Draw(r, "seq"))
+	seq := w.seq(r, ref.Epoch)
+	w.alone(r, p, w.renewPart(r, p, ref, name, seq), func(m *Model, who *ModelProcess) (any, error) { return m.Renew(w.time.us, who, name, seq) })
+}
+
+// seq draws the number of a renewal, mostly the right one.
+func (w *machine) seq(r *rapid.T, epoch uint64) int64 {
+	if l := w.model.byEpoch(epoch); l != nil {
+		return max(1, l.Seq+rapid.SampledFrom([]int64{1, 1, 1, 0, 2, -1}).Draw(r, "seq"))
 	}
-	c := command{
-		text: fmt.Sprintf("renew %+v, number %d", name, seq), who: p,
-		pool: func(pool *allocator.Pool) (any, error) {
-			a, err := pool.Renew(w.ctx, ref, uint64(seq))
-			if err != nil {
-				return nil, err
-			}
+	return 1
+}
+
+func (w *machine) renewPart(r *rapid.T, p *machineProcess, ref allocator.Ref, name ModelRef, seq int64) part {
+	return part{
+		text: fmt.Sprintf("renew %+v, number %d", name, seq),
+		pool: func(pool *allocator.Pool) (any, error) { return pool.Renew(w.ctx, ref, uint64(seq)) },
+		plain: func(got any) any {
+			a := got.(allocator.Renewal)
 			w.granted(r, p, a.Lease)
-			return ModelRenewal{Expires: a.ExpiresAt.UnixMicro(), Left: a.Left.Microseconds(), Lapsed: a.Lapsed}, nil
+			return ModelRenewal{Expires: a.ExpiresAt.UnixMicro(), Left: a.Left.Microseconds(), Lapsed: a.Lapsed}
 		},
-		model: func(m *Model, who *ModelProcess) (any, error) { return m.Renew(w.time.us, who, name, seq) },
+		once: func(m *Model, _ *ModelProcess) (func() error, func() any) {
+			a := &ModelRenewal{}
+			return m.renew(a, name, seq), func() any { return *a }
+		},
 	}
-	w.maybeTwice(r, c, func(m *Model, who *ModelProcess) { m.step(w.time.us, who, m.renew(&ModelRenewal{}, name, seq)) })
+}
+
+// released is the answer to a Release.
+type released struct {
+	Already bool
+	Last    allocator.LeaseState
 }
 
 func (w *machine) release(r *rapid.T) {
+	p := w.who(r)
 	ref, name := w.ref(r)
-	c := command{
-		text: fmt.Sprintf("release %+v", name), who: w.who(r),
-		pool: func(p *allocator.Pool) (any, error) {
-			a, err := p.Release(w.ctx, ref)
-			if err == nil {
-				w.plain(r, &a.Last)
-			}
-			return []any{a.AlreadyReleased, a.Last}, err
+	w.alone(r, p, w.releasePart(r, ref, name), func(m *Model, who *ModelProcess) (any, error) {
+		already, err := m.Release(w.time.us, who, name)
+		if err != nil {
+			return nil, err
+		}
+		return released{already, m.byEpoch(ref.Epoch).show()}, nil
+	})
+}
+
+func (w *machine) releasePart(r *rapid.T, ref allocator.Ref, name ModelRef) part {
+	return part{
+		text: fmt.Sprintf("release %+v", name),
+		pool: func(p *allocator.Pool) (any, error) { return p.Release(w.ctx, ref) },
+		plain: func(got any) any {
+			a := got.(allocator.Released)
+			w.plain(r, &a.Last)
+			return released{a.AlreadyReleased, a.Last}
 		},
-		model: func(m *Model, who *ModelProcess) (any, error) {
-			already, err := m.Release(w.time.us, who, name)
-			if err != nil {
-				return nil, err
-			}
-			return []any{already, m.byEpoch(ref.Epoch).show()}, nil
+		once: func(m *Model, _ *ModelProcess) (func() error, func() any) {
+			already := new(bool)
+			return m.release(already, name), func() any { return released{*already, m.byEpoch(ref.Epoch).show()} }
 		},
 	}
-	w.maybeTwice(r, c, func(m *Model, who *ModelProcess) { m.step(w.time.us, who, m.release(new(bool), name)) })
+}
+
+// together runs some commands in one step, after a step with another one. No owner may be dead, because asking for owners is not
+// in the order of the commands.
+func (w *machine) together(r *rapid.T) {
+	p := w.who(r)
+	if slices.ContainsFunc(w.model.Leases, func(l modelLease) bool { return p.judgeable(&l) && p.judge(&l) == allocator.VerdictDead }) {
+		r.Skip("an owner is dead")
+	}
+	var parts []part
+	asked := map[string]bool{}
+	for range rapid.IntRange(2, 4).Draw(r, "commands") {
+		parts = append(parts, w.part(r, p, asked))
+	}
+	got, errs := w.runTogether(r, p, parts)
+	answers := make([]func() any, len(parts))
+	steps := make([]func() error, len(parts))
+	for i, a := range parts {
+		steps[i], answers[i] = a.once(w.model, &p.ModelProcess)
+	}
+	wantErrs := w.model.step(w.time.us, &p.ModelProcess, steps[0])
+	woken, gone := w.model.Woken, w.model.Gone
+	wantErrs = append(wantErrs, w.model.step(w.time.us, &p.ModelProcess, steps[1:]...)...)
+	w.model.Woken, w.model.Gone = append(woken, w.model.Woken...), append(gone, w.model.Gone...)
+	for i, a := range parts {
+		c := command{text: a.text + ", with others", who: p}
+		w.sameNews(wantErrs[i], errs[i])
+		if errs[i] != nil || wantErrs[i] != nil {
+			w.judge(r, c, nil, wantErrs[i], nil, errs[i])
+			continue
+		}
+		w.judge(r, c, answers[i](), nil, a.plain(got[i]), nil)
+	}
+	w.collect(r, command{text: "together", who: p})
+	w.compare(r, "together")
+}
+
+// sameNews takes for right what commands in one step are told about others: the holder was asked while they went on, and the next change
+// was looked for before they were judged.
+func (w *machine) sameNews(want, got error) {
+	if held := (*allocator.HeldError)(nil); errors.As(got, &held) {
+		held.Verdict = allocator.VerdictUnknown
+	}
+	var a, b *allocator.FullError
+	if errors.As(want, &a) && errors.As(got, &b) && a.NextChange.IsZero() == b.NextChange.IsZero() {
+		b.NextChange = a.NextChange
+	}
+}
+
+// part draws one of several commands.
+func (w *machine) part(r *rapid.T, p *machineProcess, asked map[string]bool) part {
+	kind := rapid.IntRange(0, 6).Draw(r, "kind")
+	if kind >= 3 && len(w.ids) > 0 {
+		ref, name := w.ref(r)
+		if kind == 3 {
+			return w.renewPart(r, p, ref, name, w.seq(r, ref.Epoch))
+		}
+		return w.releasePart(r, ref, name)
+	}
+	q := w.request(r)
+	if kind == 0 || p.waits(q.Attempt) || asked[q.Attempt] {
+		return w.cancelPart(q.Attempt)
+	}
+	asked[q.Attempt] = true
+	return w.acquirePart(r, p, q)
+}
+
+// runTogether holds up the step of the first command until all others have come.
+func (w *machine) runTogether(r *rapid.T, p *machineProcess, parts []part) (got []any, errs []error) {
+	got, errs = make([]any, len(parts)), make([]error, len(parts))
+	open := p.line.hold()
+	var wg sync.WaitGroup
+	for i, a := range parts {
+		w.log(r, p, a.text+", with others")
+		wg.Go(func() { got[i], errs[i] = a.pool(p.pool) })
+		synctest.Wait()
+	}
+	open()
+	wg.Wait()
+	return got, errs
 }
 
 func (w *machine) verify(r *rapid.T) {

@@ -80,9 +80,8 @@ func (m *Model) ask(clock int64, who *ModelProcess, r allocator.Request, wait bo
 		held, isHeld := err.(*allocator.HeldError) //nolint:errorlint // the model wraps nothing
 		_, isFull := err.(*allocator.FullError)    //nolint:errorlint // the model wraps nothing
 		m.Woken, m.Gone = nil, nil
-		lost := slices.ContainsFunc(gone, func(k ModelGone) bool { return k.Attempt == r.Attempt && k.Holder == who.Holder.Incarnation })
-		if g.Epoch > 0 && !wait && !lost && who.Waits(r.Attempt) { // one handle for all
-			woken = append(woken, ModelWoken{Attempt: r.Attempt, Epoch: g.Epoch, Existing: g.Existing})
+		if g.Epoch > 0 && !wait && who.Waits(r.Attempt) { // one handle for all
+			woken = also(woken, gone, ModelWoken{Attempt: r.Attempt, Epoch: g.Epoch, Existing: g.Existing}, who.Holder.Incarnation)
 		}
 		switch {
 		case probed:
@@ -100,6 +99,15 @@ func (m *Model) ask(clock int64, who *ModelProcess, r allocator.Request, wait bo
 	}
 	m.Woken, m.Gone = woken, gone
 	return g, err
+}
+
+// also adds one that was woken by a call that did not wait, unless its ticket has ended before.
+func also(woken []ModelWoken, gone []ModelGone, k ModelWoken, me allocator.Incarnation) []ModelWoken {
+	if slices.ContainsFunc(gone, func(g ModelGone) bool { return g.Attempt == k.Attempt && g.Holder == me }) {
+		return woken
+	}
+	woken = slices.DeleteFunc(woken, func(o ModelWoken) bool { return o.Attempt == k.Attempt })
+	return append(woken, k)
 }
 
 // judgeable tells whether a lease is one whose owner a process can judge.
@@ -277,13 +285,17 @@ func (m *Model) changes() (list []int64) {
 
 // Cancel gives back what the caller's incarnation has for an attempt (R8).
 func (m *Model) Cancel(clock int64, who *ModelProcess, attempt string) (lease uint64, ticket bool, err error) {
-	err = m.step(clock, who, func() error {
-		lease, ticket = m.leave(func(a string, h allocator.Holder) bool {
+	err = m.step(clock, who, m.cancel(&lease, &ticket, who, attempt))[0]
+	return lease, ticket, err
+}
+
+func (m *Model) cancel(lease *uint64, ticket *bool, who *ModelProcess, attempt string) func() error {
+	return func() error {
+		*lease, *ticket = m.leave(func(a string, h allocator.Holder) bool {
 			return a == attempt && h.Incarnation == who.Holder.Incarnation
 		})
 		return nil
-	})[0]
-	return lease, ticket, err
+	}
 }
 
 // Close gives back all that the caller's incarnation has (R13).
