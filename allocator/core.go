@@ -128,13 +128,18 @@ func (s *step) finish() {
 	if !set.changed() {
 		return
 	}
+	s.settle()
 	p := s.pool()
-	if p.Status == PoolDraining && p.Used == 0 { // R19
-		p.Status = PoolDrained
-	}
 	p.SeenUS = s.now
 	p.Rev++ // also when no row but the pool's is changed, or rows only go
 	set.date(func() int64 { p.Rev++; return p.Rev })
+}
+
+// settle ends a drain when nothing is left (R19).
+func (s *step) settle() {
+	if p := s.set.Pool(); p.Status == PoolDraining && p.Used == 0 {
+		s.pool().Status = PoolDrained
+	}
 }
 
 // more enlarges the need.
@@ -354,6 +359,7 @@ func (s *step) timely() error {
 			}
 		}
 	}
+	s.settle()
 	return s.handOut()
 }
 

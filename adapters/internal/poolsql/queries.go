@@ -13,7 +13,7 @@ import (
 // Queries are the statements for one database. Those that read rows for several reasons are made when they are needed.
 type Queries struct {
 	d      *sqlrow.Dialect
-	from   *strings.Replacer
+	from   From
 	marks  *strings.Replacer
 	made   sync.Map // of statementKey
 	atOnce bool     // the database has the clock, so that all rows can come along with the pool's own: nothing is known of it but its name
@@ -24,12 +24,15 @@ type Queries struct {
 
 // From is what a dialect must say in its own way. All is a test that a row of {slot}, named r, is of any pool; OfEpochs one that it is
 // in the list of a lease with an epoch in $epochs, for a dialect with Shared. Heads joins the first $heads rows of {ticket}, named
-// r, of each gkey of k.
-type From struct{ All, OfEpochs, Heads string }
+// r, of each gkey of k. By makes a plan use an index.
+type From struct {
+	All, OfEpochs, Heads string
+	By                   func(index string) string
+}
 
 // NewQueries makes the statements.
 func NewQueries(d *sqlrow.Dialect, from From) *Queries {
-	q := &Queries{d: d, atOnce: d.Now != ""}
+	q := &Queries{d: d, from: from, atOnce: d.Now != ""}
 	pool, now, by := "$pool", "$now", "p.id"
 	if q.atOnce {
 		by = "p.name"
@@ -38,7 +41,6 @@ func NewQueries(d *sqlrow.Dialect, from From) *Queries {
 	if q.atOnce {
 		pool, now = of("p.id"), of("greatest(p.seen_us, ("+d.Now+"))")
 	}
-	q.from = strings.NewReplacer("@all", from.All, "@ofepochs", from.OfEpochs, "@heads", from.Heads)
 	q.marks = strings.NewReplacer("@pool", pool, "@now", now, "@born", now+" - "+of("p.max_lease_us"), "@before", now+" - "+of("p.keep_us"),
 		"@last", of("p.epoch_seq"), "@rev", of("p.rev"))
 	text := "SELECT " + pools.List("a") + " FROM {pool} a WHERE a.name = $1"
@@ -78,12 +80,17 @@ func (q *Queries) read(k *kind, why reasons) *statement {
 	return st.(*statement)
 }
 
-var named = regexp.MustCompile(`\$[a-z]+`)
+var (
+	named = regexp.MustCompile(`\$[a-z]+`)
+	by    = regexp.MustCompile(`@by\(([a-z_]+)\)`)
+)
 
 // statement gives the parameters of a template their numbers.
 func (q *Queries) statement(template string) *statement {
 	st := new(statement)
-	text := named.ReplaceAllStringFunc(q.marks.Replace(q.from.Replace(template)), func(name string) string {
+	text := by.ReplaceAllStringFunc(template, func(mark string) string { return q.from.By(by.FindStringSubmatch(mark)[1]) })
+	text = strings.NewReplacer("@all", q.from.All, "@ofepochs", q.from.OfEpochs, "@heads", q.from.Heads).Replace(text)
+	text = named.ReplaceAllStringFunc(q.marks.Replace(text), func(name string) string {
 		at := slices.Index(st.names, name[1:])
 		if at < 0 {
 			at, st.names = len(st.names), append(st.names, name[1:])
@@ -92,4 +99,17 @@ func (q *Queries) statement(template string) *statement {
 	})
 	st.text = q.d.Text(set, text)
 	return st
+}
+
+// Texts lists the statements, those that read rows for each reason by itself.
+func (q *Queries) Texts() []string {
+	list := []string{q.pool, q.poolSeen, q.dropGroups, q.dropTickets, q.dropLeases, q.dropLease, q.dropSlot}
+	for _, k := range []*kind{leaseKind, slotKind, ticketKind, groupKind} {
+		for reason, from := range k.why {
+			if q.atOnce || !strings.Contains(from, "@ofepochs") { // for those that read ahead
+				list = append(list, q.read(k, 1<<reason).text)
+			}
+		}
+	}
+	return list
 }
