@@ -99,7 +99,7 @@ func (p *Pool) ask(ctx context.Context, c *acquire) (*Lease, error) {
 		if !ended {
 			return nil, err
 		}
-	} else if !errors.Is(err, ErrFull) || p.probeOwners(ctx) == 0 {
+	} else if !errors.Is(err, ErrFull) || p.probeOwners(ctx, maxOwners) == 0 {
 		return nil, err
 	}
 	return p.askOnce(ctx, c)
@@ -272,7 +272,7 @@ func (p *Pool) queue(ctx context.Context, c *acquire, w *waiter) (*Lease, error)
 			return p.woken(w, err)
 		}
 		if !probed || p.since(at) >= lastPoll {
-			gone := p.probeOwners(ctx)
+			gone := p.probeOwners(ctx, maxOwners)
 			probed, at = true, p.instant()
 			if gone > 0 {
 				continue

@@ -128,13 +128,18 @@ func (s *step) finish() {
 	if !set.changed() {
 		return
 	}
+	s.settle()
 	p := s.pool()
-	if p.Status == PoolDraining && p.Used == 0 { // R19
-		p.Status = PoolDrained
-	}
 	p.SeenUS = s.now
 	p.Rev++ // also when no row but the pool's is changed, or rows only go
 	set.date(func() int64 { p.Rev++; return p.Rev })
+}
+
+// settle ends a drain when nothing is left (R19).
+func (s *step) settle() {
+	if p := s.set.Pool(); p.Status == PoolDraining && p.Used == 0 {
+		s.pool().Status = PoolDrained
+	}
 }
 
 // more enlarges the need.
@@ -247,14 +252,14 @@ func (s *step) listFree() {
 		}
 	}
 	slices.Sort(s.free)
-	// Unreadable rows may have taken places among those that were asked for.
-	switch n := s.need.Free; {
-	case s.need.All || len(s.free)+s.unreadable(RawSlot) < n:
+	// Unreadable slots may have taken places among the free ones that were asked for.
+	switch n := s.need.Free - s.unreadable(RawSlot); {
+	case s.need.All || n >= 0 && len(s.free) < n:
 		s.freeUpTo = math.MaxInt
-	case n == 0 || len(s.free) == 0:
+	case n <= 0:
 		s.freeUpTo = -1
 	default:
-		s.freeUpTo = s.free[min(n, len(s.free))-1]
+		s.freeUpTo = s.free[n-1]
 	}
 }
 
@@ -354,6 +359,7 @@ func (s *step) timely() error {
 			}
 		}
 	}
+	s.settle()
 	return s.handOut()
 }
 
@@ -396,7 +402,7 @@ func (s *step) lapse(most int) error {
 		}
 	}
 	// Unreadable rows took places among the loaded ones: that stops no other.
-	if raws := s.unreadable(RawLease); raws > 0 && !s.need.All && len(due) < most && len(due)+raws >= s.need.Due {
+	if raws := s.unreadable(RawLease); raws > 0 && !s.need.All && len(due) <= most && len(due)+raws >= s.need.Due {
 		return s.more(func(n *Need) { n.Due += raws + maxLapses })
 	}
 	p := s.set.Pool()
@@ -497,7 +503,7 @@ func (s *step) handOut() error {
 		return s.more(func(n *Need) { n.Heads = 1 })
 	}
 	s.listHeads()
-	for {
+	for s.set.Pool().Used < p.Capacity { // else nobody fits, whoever is next
 		var best *candidate
 		var slots []int
 		for _, c := range s.groups {
@@ -524,6 +530,7 @@ func (s *step) handOut() error {
 		}
 		best.heads = best.heads[1:]
 	}
+	return nil
 }
 
 // listHeads lists the groups that wait, with those of their tickets that are surely the first: a ticket that was loaded because it

@@ -3,6 +3,7 @@ package allocator
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -15,7 +16,7 @@ type create struct {
 	state PoolState
 }
 
-func (c *create) need(n *Need) { n.All = true }
+func (c *create) need(n *Need) { n.All, n.Timely = true, true }
 
 func (c *create) run(s *step) error {
 	if p := s.set.Pool(); p != nil {
@@ -107,7 +108,7 @@ type admin struct {
 	state PoolState
 }
 
-func (c *admin) need(n *Need) { n.All = true }
+func (c *admin) need(n *Need) { n.All, n.Timely = true, true }
 
 func (c *admin) run(s *step) error {
 	p := s.set.Pool()
@@ -128,9 +129,7 @@ func (c *admin) run(s *step) error {
 	if err := s.handOut(); err != nil { // so that the answer says how it is after it
 		return err
 	}
-	if p.Status == PoolDraining && p.Used == 0 {
-		p.Status = PoolDrained
-	}
+	s.settle()
 	c.state = p.state()
 	c.state.Rev = 0 // known only after the step
 	p.Admin = &AdminRow{ID: c.id, Digest: c.digest, Answer: c.state}
@@ -147,7 +146,8 @@ func (s *step) resize(n int) error {
 		case r.Status == SlotFree && r.Index >= n:
 			s.slot(r.Index).Status = SlotRetired
 		case r.Status == SlotRetired && r.Index < n:
-			s.slot(r.Index).Status = SlotFree
+			r = s.slot(r.Index)
+			r.Status, r.Epoch = SlotFree, p.EpochSeq
 		}
 	}
 	for ; p.Slots < n; p.Slots++ { // no slot is ever removed, so that these are new
@@ -193,7 +193,7 @@ func (s *step) reopen() error {
 
 // configure changes what a Spec has besides the capacity.
 func (s *step) configure(c *Configuration) error {
-	for i := range c.Attrs { // R21
+	for _, i := range slices.Sorted(maps.Keys(c.Attrs)) { // R21
 		r := s.set.Slot(i)
 		switch {
 		case r == nil && i >= s.set.Pool().Slots:
@@ -514,7 +514,7 @@ type check struct {
 	state PoolState
 }
 
-func (c *check) need(n *Need) { n.All = true }
+func (c *check) need(n *Need) { n.All, n.Timely = true, true }
 
 func (c *check) run(s *step) error {
 	c.wrong = nil

@@ -251,7 +251,11 @@ func (c *acquire) line(s *step, g GroupRow, short Shortage) error {
 
 // full is a refusal for lack of room (R1a).
 func (s *step) full(g GroupRow, short Shortage) error {
-	if !s.need.Next && !s.need.All {
+	switch {
+	case s.need.All:
+	case len(s.ended)+s.thawed > 0: // what was loaded as the next change has come
+		return s.more(func(n *Need) { n.All = true })
+	case !s.need.Next:
 		return s.more(func(n *Need) { n.Next = true })
 	}
 	p := s.set.Pool()
@@ -270,7 +274,11 @@ func (s *step) nextChange() int64 {
 		}
 	}
 	for i := range s.set.leases.list {
-		if l := s.set.leases.list[i].row; l != nil && l.Status != LeaseEnded {
+		switch l := s.set.leases.list[i].row; {
+		case l == nil || l.Status == LeaseEnded:
+		case l.Status == LeaseOffered: // a jump of the clock does not keep it
+			sooner(l.ExpiresUS)
+		default:
 			sooner(max(p.expires(l), p.JumpUS))
 		}
 	}
@@ -391,6 +399,7 @@ type renew struct {
 	lease   *LeaseRow // the answer
 	slots   []heldSlot
 	renewed RenewRow
+	leftUS  int64 // from this step on: less than what a stored answer says (R24)
 }
 
 func (c *renew) need(n *Need) {
@@ -430,14 +439,14 @@ func (c *renew) run(s *step) error {
 	old := p.expires(l)
 	expires := min(max(old, sum(s.now, l.TTLUS)), most)
 	l = s.lease(l.Epoch)
-	l.ExpiresUS, l.MaxUS = expires, most
+	l.ExpiresUS = expires
 	l.RenewSeq++
 	l.Renewed = RenewRow{ExpiresUS: expires, LeftUS: s.left(l), Lapsed: s.now > old}
 	return c.answer(s, l)
 }
 
 func (c *renew) answer(s *step, l *LeaseRow) (err error) {
-	c.lease, c.renewed = l, l.Renewed
+	c.lease, c.renewed, c.leftUS = l, l.Renewed, s.left(l)
 	c.slots, err = s.appendSlots(c.slots[:0], l)
 	return err
 }

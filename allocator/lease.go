@@ -39,10 +39,22 @@ func (p *Pool) newLease(row *LeaseRow, slots []heldSlot, expires, left int64, se
 	return l
 }
 
-// register returns the process's one handle for a lease: this one, or the one that it has already.
+// register returns the process's one handle for a lease: this one, or the one that it has already. Calls that wait for the attempt get
+// it, too: else the last of them would give the lease back when it leaves.
 func (p *Pool) register(l *Lease, existing bool) *Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	l = p.one(l, existing)
+	mine := l.row.Holder.Incarnation == p.holder.Incarnation // Renew makes handles of leases of others, too
+	if w := p.waiters[l.row.Attempt]; mine && w != nil && w.leaving == nil && w.lease == nil && w.err == nil {
+		w.lease = l
+		close(w.wake)
+	}
+	return l
+}
+
+// one is register without its news. p.mu is held.
+func (p *Pool) one(l *Lease, existing bool) *Lease {
 	attempt := l.row.Attempt
 	if old := p.leases[attempt]; old != nil && old.row.Epoch == l.row.Epoch && old.open() {
 		old.mu.Lock()
@@ -329,10 +341,10 @@ func (p *Pool) renew(ctx context.Context, ref Ref, seq int64) (Renewal, error) {
 		return Renewal{}, err
 	}
 	defer p.renews.Put(c)
-	expires, left := c.renewed.ExpiresUS, c.renewed.LeftUS
+	expires, left := c.renewed.ExpiresUS, c.leftUS
 	l := p.register(p.newLease(c.lease, c.slots, expires, left, sent), true)
 	l.renewed(seq, expires, left, sent)
-	return Renewal{Lease: l, ExpiresAt: timeOf(expires), Left: micros(left), Lapsed: c.renewed.Lapsed}, nil
+	return Renewal{Lease: l, ExpiresAt: timeOf(expires), Left: micros(c.renewed.LeftUS), Lapsed: c.renewed.Lapsed}, nil
 }
 
 // Released is the answer to a Release.

@@ -314,3 +314,22 @@ func TestT29_Close(t *testing.T) {
 		}
 	})
 }
+
+func TestCloseThatFailedGivesBackWhenCalledAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	watcher := w.pool(1)
+	store := &unavailable{Store: w.store}
+	h := allocator.Holder{Incarnation: allocator.Incarnation{1}}
+	p, err := allocator.New(store, "worktrees", allocator.Options{Clock: w.local, Holder: &h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.acquire(p, "a")
+	store.down.Store(true)
+	w.want("a store that is down", p.Close(w.ctx, true), allocator.ErrUnavailable)
+	store.down.Store(false)
+	if err := p.Close(w.ctx, true); err != nil || w.state(watcher).Used != 0 {
+		t.Errorf("%v, %+v", err, w.state(watcher))
+	}
+}

@@ -64,6 +64,7 @@ type Pool struct {
 	holder    Holder
 	hostGiven bool
 	closed    atomic.Bool
+	gone      atomic.Bool // what this incarnation had is given back
 	lane      *combine.Lane[command]
 	batch     batch
 
@@ -485,10 +486,9 @@ func (p *Pool) Check(ctx context.Context, repair bool) (PoolState, error) {
 
 // Close makes every later call of this Pool fail with ErrClosed. With release, it gives back what this incarnation has: its leases and
 // its places in queues. Without, nothing is freed by it: leases end by time, or when their owner is proved gone (R13).
+// After an error that is ErrUnavailable or ErrUncertain call it again.
 func (p *Pool) Close(ctx context.Context, release bool) error {
-	if p.closed.Swap(true) {
-		return nil
-	}
+	p.closed.Store(true)
 	p.mu.Lock()
 	handles := make([]*Lease, 0, len(p.leases))
 	for _, l := range p.leases {
@@ -498,7 +498,7 @@ func (p *Pool) Close(ctx context.Context, release bool) error {
 		w.end(ErrClosed)
 	}
 	p.mu.Unlock()
-	if !release {
+	if !release || p.gone.Load() {
 		return nil
 	}
 	if ctx == nil {
@@ -508,6 +508,7 @@ func (p *Pool) Close(ctx context.Context, release bool) error {
 	if err := p.outcome(c, p.lane.Do(ctx, c), ctx.Err()); err != nil {
 		return wrap("close", err)
 	}
+	p.gone.Store(true)
 	for _, l := range handles {
 		l.finish(nil)
 	}

@@ -108,9 +108,9 @@ func (p *Pool) provedDead(ctx context.Context, c *reclaim) error {
 	return nil
 }
 
-// probeOwners ends leases whose owners are proved gone, of those that this system can judge: at most maxOwners a call, going on
-// where the last one stopped (R12a).
-func (p *Pool) probeOwners(ctx context.Context) (gone int) {
+// probeOwners ends at most so many leases whose owners are proved gone, of those that this system can judge: it asks for at most
+// maxOwners a call, going on where the last one stopped (R12a).
+func (p *Pool) probeOwners(ctx context.Context, most int) (gone int) {
 	p.mu.Lock()
 	q, ok := p.owned(p.probedTo)
 	p.mu.Unlock()
@@ -127,9 +127,10 @@ func (p *Pool) probeOwners(ctx context.Context) (gone int) {
 	if err != nil || rows.Pool == nil {
 		return 0
 	}
-	last := int64(0)
+	last, all := int64(0), !rows.More
 	for _, l := range rows.Leases {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || gone == most {
+			all = false
 			break
 		}
 		last = int64(l.Epoch)
@@ -137,7 +138,7 @@ func (p *Pool) probeOwners(ctx context.Context) (gone int) {
 			gone++
 		}
 	}
-	if !rows.More {
+	if all {
 		last = 0
 	}
 	p.mu.Lock()
@@ -213,7 +214,7 @@ func (p *Pool) Sweep(ctx context.Context, limit int) (Swept, error) {
 		more = c.more && s.Reclaimed < limit
 	}
 	if s.Reclaimed < limit {
-		s.Reclaimed += p.probeOwners(ctx)
+		s.Reclaimed += p.probeOwners(ctx, limit-s.Reclaimed)
 	}
 	s.Quarantined = len(raws)
 	return s, nil

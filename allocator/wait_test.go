@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -565,5 +566,44 @@ func TestTickets(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
+	})
+}
+
+// counted is a store that counts its steps.
+type counted struct {
+	allocator.Store
+	steps atomic.Int64
+}
+
+func (c *counted) Step(ctx context.Context, n allocator.Need, f func(int64, *allocator.Set) error) error {
+	c.steps.Add(1)
+	return c.Store.Step(ctx, n, f)
+}
+
+// A step that fills the pool looks for no more tickets.
+func TestWait_HandOverTakesOneStep(t *testing.T) {
+	bubble(t, func(w *world) {
+		a := w.bubblePool(1)
+		l := w.acquire(a, "a")
+		store := &counted{Store: w.store}
+		w.store = store
+		b := w.process(own)
+		ctx, cancel := context.WithCancel(w.ctx)
+		var waits []*waiting
+		for i := range 3 {
+			waits = append(waits, w.wait(ctx, b, request(fmt.Sprint(i))))
+			synctest.Wait()
+		}
+		before := store.steps.Load()
+		if _, err := b.Release(w.ctx, l.Ref()); err != nil {
+			t.Fatal(err)
+		}
+		if n := store.steps.Load() - before; n != 1 {
+			t.Errorf("%d steps", n)
+		}
+		cancel()
+		for _, x := range waits {
+			<-x.done
+		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/stint-go/stint/allocator"
@@ -369,4 +370,33 @@ func either[R any](c allocator.Change[R]) *R {
 		return c.New
 	}
 	return c.Old
+}
+
+// Handle returns the handle as the suite uses it.
+func (s *Strict) Handle() Handle {
+	return Handle{
+		Store: s,
+		Close: s.Close,
+		Again: func(testing.TB) Handle { return s.Again().Handle() },
+		Damage: func(t testing.TB, pool, table string, key int64) {
+			t.Helper()
+			if !s.damage(pool, table, key) {
+				t.Fatalf("no %s %d in pool %s", table, key, pool)
+			}
+		},
+		Redirect: func(t testing.TB, pool string, slot int, epoch uint64) {
+			t.Helper()
+			if !s.SpoilSlot(pool, slot, func(r *allocator.SlotRow) { r.Epoch = epoch }) {
+				t.Fatalf("no slot %d in pool %s", slot, pool)
+			}
+		},
+	}
+}
+
+// damage spoils a row so that it is found as before.
+func (s *Strict) damage(pool, table string, key int64) bool {
+	if table == allocator.RawLease {
+		return s.SpoilLease(pool, uint64(key), func(l *allocator.LeaseRow) { l.Slots = append(l.Slots, l.Slots...) })
+	}
+	return s.SpoilSlot(pool, int(key), func(r *allocator.SlotRow) { r.CoolUS = -1 - r.CoolUS })
 }
