@@ -60,6 +60,9 @@ func statements(texts *sqlrow.Texts, t *sqlrow.Table, columns []int, rows [][]an
 // updates are the statements that change rows. Those of a table with a guard change all of them, or the step fails.
 func updates(texts *sqlrow.Texts, t *sqlrow.Table, columns []int, rows [][]any, one, many build) []sqlrow.Stmt {
 	list := statements(texts, t, columns, rows, one, many)
+	if t.Scope > 0 && len(list) < len(rows) {
+		list[0].Args[t.Scope] = rows[0][t.Scope]
+	}
 	if t.Guard > 0 {
 		for i := range list {
 			list[i].Rows = len(rows) / len(list)
@@ -102,6 +105,10 @@ func updateMany(d *sqlrow.Dialect) build {
 		var set, where, names, lists []string
 		for i, c := range t.Pick(columns) {
 			column := pgx.Identifier{c.Name}.Sanitize()
+			if i > 0 && i == t.Scope {
+				where = append(where, fmt.Sprintf("t.%s = $%d::%s", column, i+1, c.Type))
+				continue
+			}
 			names, lists = append(names, column), append(lists, fmt.Sprintf("$%d::%s[]", i+1, c.Type))
 			switch {
 			case i == 0:

@@ -16,7 +16,8 @@ func (t *Tx) Pools() allocator.Store { return poolStore{t, t.d.pools} }
 
 func newPools(d *sqlrow.Dialect) *poolsql.Queries {
 	return poolsql.NewQueries(d, poolsql.From{
-		By: func(string) string { return "" }, // each statement leaves one index to choose from
+		Mine: "r.pool_id + 0 = @pool",           // the sum has no index
+		By:   func(string) string { return "" }, // each statement leaves one index to choose from
 		// Each index by itself: it is the first column of the key.
 		All: "r.idx = ANY(ARRAY(SELECT generate_series(0, 9999)))",
 		// A text that is no list, which a damaged row may have, must not end the step.

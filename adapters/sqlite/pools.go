@@ -16,8 +16,9 @@ func (t *Tx) Pools() allocator.Store { return poolStore{t} }
 
 func newPools() *poolsql.Queries {
 	return poolsql.NewQueries(&dialect, poolsql.From{
-		All: "true",
-		By:  func(index string) string { return "INDEXED BY " + tableName("alloc", index) },
+		All:  "true",
+		Mine: "r.pool_id = @pool",
+		By:   func(index string) string { return "INDEXED BY " + tableName("alloc", index) },
 		Heads: "CROSS JOIN {ticket} r WHERE r.pool_id = @pool AND r.gkey = k.gkey AND " +
 			"r.seq IN (SELECT h.seq FROM {ticket} h WHERE h.pool_id = @pool AND h.gkey = k.gkey ORDER BY h.seq LIMIT $heads + 0)",
 	})

@@ -12,7 +12,7 @@ type kind struct {
 	table *sqlrow.Table
 	// why has what stands behind FROM. What a reason depends on has a name, as $epochs. @pool is the pool's id, @now the time of the step; a
 	// lease is too old that was taken before @born, and forgotten when it ended before @before. @by names the index where a plan may take another
-	// one; a partial one can be used only where its condition is written as in the table. A LIMIT that is a parameter alone would make SQLite prepare anew for each value.
+	// one, and so does @mine, a test for the pool; a partial one can be used only where its condition is written as in the table. A LIMIT that is a parameter alone would make SQLite prepare anew for each value.
 	why []string
 }
 
@@ -80,7 +80,7 @@ const heldLeases = "{lease} r @by(lease_expiry) WHERE r.pool_id = @pool AND r.st
 var most = strconv.Itoa(allocator.MaxTimely)
 
 var leaseKind = &kind{leases, []string{
-	leaseOfAttempt: "{lease} r @by(lease_attempt) WHERE r.attempt @in($attempts) AND r.pool_id = @pool AND r.state IN (1, 2)",
+	leaseOfAttempt: "{lease} r @by(lease_attempt) WHERE r.attempt @in($attempts) AND @mine AND r.state + 0 IN (1, 2)",
 	leaseOfEpoch:   "{lease} r WHERE r.epoch @in($epochs) AND r.pool_id = @pool",
 	leaseUntaken:   heldLeases + "AND r.state = 1 AND r.expires_us < @now ORDER BY r.expires_us, r.epoch LIMIT " + most,
 	leaseLapsed:    heldLeases + "AND r.state = 2 AND r.expires_us < @now ORDER BY r.expires_us, r.epoch LIMIT $due + 0",
@@ -112,7 +112,7 @@ var slotKind = &kind{slots, []string{
 }}
 
 var ticketKind = &kind{tickets, []string{
-	ticketOfAttempt: "{ticket} r @by(ticket_attempt) WHERE r.attempt @in($attempts) AND r.pool_id = @pool",
+	ticketOfAttempt: "{ticket} r @by(ticket_attempt) WHERE r.attempt @in($attempts) AND @mine",
 	ticketLate:      "{ticket} r @by(ticket_deadline) WHERE r.pool_id = @pool AND r.deadline_us < @now ORDER BY r.deadline_us, r.seq LIMIT " + most,
 	// The groups that have tickets, with one look into the index for each.
 	ticketFirst: "(WITH RECURSIVE q (gkey) AS (SELECT (SELECT t.gkey FROM {ticket} t WHERE t.pool_id = @pool ORDER BY t.gkey LIMIT 1) UNION ALL " +
@@ -125,7 +125,7 @@ var ticketKind = &kind{tickets, []string{
 
 var groupKind = &kind{groups, []string{
 	groupNamed:   "{group} r WHERE r.gkey @inbytes($groups) AND r.pool_id = @pool",
-	groupAll:     "{group} r WHERE r.pool_id = @pool",
+	groupAll:     "{group} r WHERE r.pool_id = @pool AND r.weight > 0",
 	groupOfEpoch: "{group} r WHERE r.gkey @any[SELECT l.gkey FROM {lease} l WHERE l.epoch @in($epochs) AND l.pool_id = @pool] AND r.pool_id = @pool",
-	pageGroups:   "{group} r WHERE r.pool_id = @pool AND r.gkey > $group ORDER BY r.gkey LIMIT $max + 0",
+	pageGroups:   "{group} r WHERE r.pool_id = @pool AND r.weight > 0 AND r.gkey > $group ORDER BY r.gkey LIMIT $max + 0",
 }}

@@ -19,15 +19,16 @@ type Queries struct {
 	atOnce bool     // the database has the clock, so that all rows can come along with the pool's own: nothing is known of it but its name
 
 	pool, poolSeen                                           string
-	dropGroups, dropTickets, dropLeases, dropLease, dropSlot string
+	dropGroups, dropTickets, dropLeases, dropLease, dropSlot *statement
 }
 
 // From is what a dialect must say in its own way. All is a test that a row of {slot}, named r, is of any pool; OfEpochs one that it is
 // in the list of a lease with an epoch in $epochs, for a dialect with Shared. Heads joins the first $heads rows of {ticket}, named
-// r, of each gkey of k. By makes a plan use an index.
+// r, of each gkey of k. Mine is a test that a row named r is of the pool, where no index that begins with the pool should be used. By
+// makes a plan use an index.
 type From struct {
-	All, OfEpochs, Heads string
-	By                   func(index string) string
+	All, OfEpochs, Heads, Mine string
+	By                         func(index string) string
 }
 
 // NewQueries makes the statements.
@@ -45,11 +46,11 @@ func NewQueries(d *sqlrow.Dialect, from From) *Queries {
 		"@last", of("p.epoch_seq"), "@rev", of("p.rev"))
 	text := "SELECT " + pools.List("a") + " FROM {pool} a WHERE a.name = $1"
 	q.poolSeen, q.pool = d.Text(set, text), d.Text(set, text+" @lock")
-	q.dropGroups = d.Text(set, "DELETE FROM {group} WHERE gkey @inbytes($1) AND pool_id = $2 AND rev @in($3)")
-	q.dropTickets = d.Text(set, "DELETE FROM {ticket} WHERE seq @in($1) AND pool_id = $2 AND rev @in($3)")
-	q.dropLeases = d.Text(set, "DELETE FROM {lease} WHERE epoch @in($1) AND pool_id = $2 AND rev @in($3)")
-	q.dropLease = d.Text(set, "DELETE FROM {lease} WHERE epoch = $1 AND pool_id = $2")
-	q.dropSlot = d.Text(set, "DELETE FROM {slot} WHERE idx = $1 AND pool_id = $2")
+	q.dropGroups = q.statement("DELETE FROM {group} AS r WHERE r.gkey @inbytes($keys) AND r.pool_id = @pool AND r.rev @in($revs)")
+	q.dropTickets = q.statement("DELETE FROM {ticket} AS r WHERE r.seq @in($keys) AND @mine AND r.rev @in($revs)")
+	q.dropLeases = q.statement("DELETE FROM {lease} AS r WHERE r.epoch @in($keys) AND r.pool_id = @pool AND r.rev @in($revs)")
+	q.dropLease = q.statement("DELETE FROM {lease} AS r WHERE r.epoch = $keys AND r.pool_id = @pool")
+	q.dropSlot = q.statement("DELETE FROM {slot} AS r WHERE r.idx = $keys AND r.pool_id = @pool")
 	return q
 }
 
@@ -89,7 +90,7 @@ var (
 func (q *Queries) statement(template string) *statement {
 	st := new(statement)
 	text := by.ReplaceAllStringFunc(template, func(mark string) string { return q.from.By(by.FindStringSubmatch(mark)[1]) })
-	text = strings.NewReplacer("@all", q.from.All, "@ofepochs", q.from.OfEpochs, "@heads", q.from.Heads).Replace(text)
+	text = strings.NewReplacer("@all", q.from.All, "@ofepochs", q.from.OfEpochs, "@heads", q.from.Heads, "@mine", q.from.Mine).Replace(text)
 	text = named.ReplaceAllStringFunc(q.marks.Replace(text), func(name string) string {
 		at := slices.Index(st.names, name[1:])
 		if at < 0 {
@@ -103,7 +104,10 @@ func (q *Queries) statement(template string) *statement {
 
 // Texts lists the statements, those that read rows for each reason by itself.
 func (q *Queries) Texts() []string {
-	list := []string{q.pool, q.poolSeen, q.dropGroups, q.dropTickets, q.dropLeases, q.dropLease, q.dropSlot}
+	list := []string{q.pool, q.poolSeen}
+	for _, st := range []*statement{q.dropGroups, q.dropTickets, q.dropLeases, q.dropLease, q.dropSlot} {
+		list = append(list, st.text)
+	}
 	for _, k := range []*kind{leaseKind, slotKind, ticketKind, groupKind} {
 		for reason, from := range k.why {
 			if q.atOnce || !strings.Contains(from, "@ofepochs") { // for those that read ahead

@@ -47,19 +47,23 @@ func (r *reader) read(list []sqlrow.Stmt, k *kind, why reasons, arg func(name st
 	if why == 0 {
 		return list
 	}
-	st := r.q.read(k, why)
+	return append(list, r.stmt(r.q.read(k, why), r.each(k), arg))
+}
+
+// stmt gives a statement its parameters.
+func (r *reader) stmt(st *statement, each func(sqlrow.Row) error, arg func(name string) any) sqlrow.Stmt {
 	args := make([]any, len(st.names))
 	for i, name := range st.names {
-		if name != "pool" {
+		switch {
+		case name != "pool":
 			args[i] = arg(name)
-			continue
-		}
-		args[i] = r.id
-		if r.q.atOnce {
+		case r.q.atOnce:
 			args[i] = r.name
+		default:
+			args[i] = r.id
 		}
 	}
-	return append(list, r.q.d.Stmt(st.text, r.each(k), args...))
+	return r.q.d.Stmt(st.text, each, args...)
 }
 
 // each reads rows of a kind, one after the other into the same record.

@@ -27,15 +27,15 @@ var (
 		"purged_rev", "seen_us", "jump_us"), sqlrow.Bools("blocked"), sqlrow.Ints("slots", "used", "cooling", "offered", "waiting", "groups"),
 		sqlrow.Strings("admin_id", "admin_digest", "admin_answer")).Guarded("rev")
 	groups = set.Table("group", 2, 1, sqlrow.Bytes("gkey"), sqlrow.Ints("pool_id"), sqlrow.Strings("names"), sqlrow.Bools("listed"),
-		sqlrow.Ints("weight", "min", "max", "used", "waiting", "rev")).Guarded("rev")
-	slots = set.Table("slot", 2, 0, sqlrow.Ints("idx", "pool_id"), sqlrow.Strings("attrs"), sqlrow.Ints("state", "epoch", "cool_us", "rev")).Guarded("rev")
+		sqlrow.Ints("weight", "min", "max", "used", "waiting", "rev")).Within("pool_id").Guarded("rev")
+	slots = set.Table("slot", 2, 0, sqlrow.Ints("idx", "pool_id"), sqlrow.Strings("attrs"), sqlrow.Ints("state", "epoch", "cool_us", "rev")).Within("pool_id").Guarded("rev")
 	// asked is what a lease or a ticket was asked for, and by whom.
 	asked = slices.Concat(sqlrow.Strings("attempt"), sqlrow.Bytes("gkey"), sqlrow.Ints("units", "asked_ttl_us", "asked_max_us", "owner"),
 		sqlrow.Strings("labels"), sqlrow.Bytes("incarnation"), sqlrow.Strings("host", "boot", "pidns"), sqlrow.Ints("pid", "pid_start"))
 	leases = set.Table("lease", 2, 2+len(asked), sqlrow.Ints("epoch", "pool_id"), sqlrow.Bytes("lease_id"), sqlrow.Strings("slots"), asked,
 		sqlrow.Ints("state", "acquired_us", "ttl_us", "expires_us", "max_us", "renew_seq", "renew_expires_us", "renew_left_us"),
-		sqlrow.Bools("renew_lapsed"), sqlrow.Ints("end_reason", "end_us"), sqlrow.Strings("end_by", "end_evidence"), sqlrow.Ints("rev")).Guarded("rev")
-	tickets = set.Table("ticket", 2, len(asked), sqlrow.Ints("seq", "pool_id"), asked, sqlrow.Ints("deadline_us", "rev")).Guarded("rev")
+		sqlrow.Bools("renew_lapsed"), sqlrow.Ints("end_reason", "end_us"), sqlrow.Strings("end_by", "end_evidence"), sqlrow.Ints("rev")).Within("pool_id").Guarded("rev")
+	tickets = set.Table("ticket", 2, len(asked), sqlrow.Ints("seq", "pool_id"), asked, sqlrow.Ints("deadline_us", "rev")).Within("pool_id").Guarded("rev")
 )
 
 // Tables lists all of them, parents first.

@@ -29,17 +29,19 @@ type writer struct {
 	drops []sqlrow.Stmt
 }
 
-// drop deletes rows as they were read.
-func (w *writer) drop(text string, keys any, revs []int64) {
-	if len(revs) > 0 {
-		w.dropExactly(len(revs), text, keys, w.id, revs)
+// drop deletes rows, as they were read.
+func (w *writer) drop(st *statement, rows int, keys any, revs []int64) {
+	if rows == 0 {
+		return
 	}
-}
-
-func (w *writer) dropExactly(rows int, text string, args ...any) {
-	st := w.q.d.Stmt(text, nil, args...)
-	st.Rows = rows
-	w.drops = append(w.drops, st)
+	drop := w.stmt(st, nil, func(name string) any {
+		if name == "keys" {
+			return keys
+		}
+		return revs
+	})
+	drop.Rows = rows
+	w.drops = append(w.drops, drop)
 }
 
 func (w *writer) pool(c *allocator.Changes) error {
@@ -103,7 +105,7 @@ func (w *writer) groups(c *allocator.Changes) error {
 			return err
 		}
 	}
-	w.drop(w.q.dropGroups, keys, revs)
+	w.drop(w.q.dropGroups, len(keys), keys, revs)
 	return nil
 }
 
@@ -112,7 +114,7 @@ func (w *writer) slots(c *allocator.Changes) error {
 	for i := range c.Slots {
 		s := &c.Slots[i]
 		if s.Raw != nil {
-			w.dropExactly(1, w.q.dropSlot, int64(s.Raw.Index), w.id)
+			w.drop(w.q.dropSlot, 1, int64(s.Raw.Index), nil)
 		}
 		err := put(w, slots, s, func(row *allocator.SlotRow, _ bool) (record, error) {
 			r := new(slotRec)
@@ -130,7 +132,7 @@ func (w *writer) leases(c *allocator.Changes) error {
 	for i := range c.Leases {
 		l := &c.Leases[i]
 		if l.Raw != nil {
-			w.dropExactly(1, w.q.dropLease, int64(l.Raw.Epoch), w.id)
+			w.drop(w.q.dropLease, 1, int64(l.Raw.Epoch), nil)
 		}
 		if l.New == nil {
 			if l.Old != nil {
@@ -146,7 +148,7 @@ func (w *writer) leases(c *allocator.Changes) error {
 			return err
 		}
 	}
-	w.drop(w.q.dropLeases, epochs, revs)
+	w.drop(w.q.dropLeases, len(epochs), epochs, revs)
 	return nil
 }
 
@@ -166,6 +168,6 @@ func (w *writer) tickets(c *allocator.Changes) error {
 			return err
 		}
 	}
-	w.drop(w.q.dropTickets, seqs, revs)
+	w.drop(w.q.dropTickets, len(seqs), seqs, revs)
 	return nil
 }

@@ -17,6 +17,8 @@ type Table struct {
 	Fixed   int // so many behind the keys never change
 	// Single: an UPDATE is of one row, because the first key alone has too many.
 	Single bool
+	// Scope is a key behind the first one that is the same in all rows of a step. 0: there is none.
+	Scope int
 	// Guard is a column behind the keys that every change of a row gives another number: an UPDATE is of the row as it was read. 0: there is none.
 	Guard int
 	// Made are columns by which another process may have made the same row meanwhile: an INSERT leaves that one as it is.
@@ -34,10 +36,20 @@ func (t *Table) OneByOne() *Table {
 	return t
 }
 
+// Within sets Scope.
+func (t *Table) Within(column string) *Table {
+	t.Scope = t.index(column)
+	return t
+}
+
 // Guarded sets Guard.
 func (t *Table) Guarded(column string) *Table {
-	t.Guard = slices.IndexFunc(t.Columns, func(c Column) bool { return c.Name == column })
+	t.Guard = t.index(column)
 	return t
+}
+
+func (t *Table) index(column string) int {
+	return slices.IndexFunc(t.Columns, func(c Column) bool { return c.Name == column })
 }
 
 // UnlessMade sets Made.
