@@ -611,6 +611,9 @@ func (w *machine) checkEnd(r *rapid.T, l *modelLease, print allocator.Fingerprin
 
 // diff tells how two answers differ, or "".
 func diff(want, got any) string {
+	if reflect.DeepEqual(want, got) {
+		return ""
+	}
 	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(allocator.Fingerprint{}))
 }
 

@@ -14,7 +14,13 @@ func onMemory(_ testing.TB, clock func() time.Time) allocatortest.Handle {
 
 func TestModelOnMemory(t *testing.T) {
 	t.Parallel()
-	allocatortest.CheckModel(t, onMemory)
+	for ran := 0; ran < 6_000; {
+		n := allocatortest.CheckModel(t, onMemory)
+		if n == 0 {
+			t.Fatal("no commands")
+		}
+		ran += n
+	}
 }
 
 func TestModelOnStrict(t *testing.T) {
