@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -65,4 +66,39 @@ func TestPools_T23_EveryFaultHeals(t *testing.T) {
 
 func TestPools_Linearizable(t *testing.T) {
 	allocatortest.CheckLinearizable(t, poolsInMode(t, modes[0]))
+}
+
+// The server's clock makes a step in fewer round trips. Here it is a row, which is set before each step.
+func TestPools_ServerClock(t *testing.T) {
+	s := schemasInMode(t, modes[0])
+	allocatortest.Run(t, func(t testing.TB, clock func() time.Time) allocatortest.Handle {
+		o := &Options{Schema: s.lend(t)}
+		table := pgx.Identifier{o.Schema, "clock"}.Sanitize()
+		sql(t, s.pool, "CREATE TABLE IF NOT EXISTS "+table+" (id bigint PRIMARY KEY, us bigint)")
+		sql(t, s.pool, "INSERT INTO "+table+" VALUES (1, 0) ON CONFLICT DO NOTHING")
+		var handle func(t testing.TB) allocatortest.Handle
+		handle = func(t testing.TB) allocatortest.Handle {
+			d := newDB(t, s.pool, o)
+			d.dialect.Now = "SELECT c.us FROM " + table + " c WHERE c.id = 1"
+			d.pools = newPools(d.dialect)
+			set := func(ctx context.Context) {
+				_, _ = s.pool.Exec(context.WithoutCancel(ctx), "UPDATE "+table+" SET us = $1", clock().UnixMicro())
+			}
+			return allocatortest.Handle{Store: rowClock{d.Pools(), clock, set}, Close: d.Close, Again: handle}
+		}
+		return handle(t)
+	})
+}
+
+// rowClock is a store that takes its time from a row.
+type rowClock struct {
+	allocator.Store
+	clock func() time.Time
+	set   func(context.Context)
+}
+
+// Step implements allocator.Store. The clock may move while the step waits.
+func (s rowClock) Step(ctx context.Context, n allocator.Need, f func(int64, *allocator.Set) error) error {
+	s.set(ctx)
+	return s.Store.Step(ctx, n, func(_ int64, set *allocator.Set) error { return f(s.clock().UnixMicro(), set) })
 }
