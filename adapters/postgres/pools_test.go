@@ -102,3 +102,39 @@ func (s rowClock) Step(ctx context.Context, n allocator.Need, f func(int64, *all
 	s.set(ctx)
 	return s.Store.Step(ctx, n, func(_ int64, set *allocator.Set) error { return f(s.clock().UnixMicro(), set) })
 }
+
+// The suite, with every step in a transaction of the caller.
+func TestPools_C8_Conformance(t *testing.T) {
+	s := schemasInMode(t, modes[0])
+	allocatortest.Run(t, func(t testing.TB, clock func() time.Time) allocatortest.Handle {
+		o := &Options{Schema: s.lend(t), Clock: clock}
+		var handle func(t testing.TB) allocatortest.Handle
+		handle = func(t testing.TB) allocatortest.Handle {
+			d := newDB(t, s.pool, o)
+			return allocatortest.Handle{Store: poolsInTx{eachInTx{d}}, Close: d.Close, Again: handle}
+		}
+		return handle(t)
+	})
+}
+
+// poolsInTx makes every call in a transaction of its own.
+type poolsInTx struct{ each eachInTx }
+
+// Step implements allocator.Store.
+func (s poolsInTx) Step(ctx context.Context, n allocator.Need, f func(int64, *allocator.Set) error) error {
+	for try := 0; ; try++ {
+		err := s.each.in(ctx, func(t *Tx) error { return t.Pools().Step(ctx, n, f) })
+		if err == nil || !s.each.d.again(ctx, try, err) {
+			return err
+		}
+	}
+}
+
+// Page implements allocator.Store.
+func (s poolsInTx) Page(ctx context.Context, q allocator.Query) (rows allocator.Rows, err error) {
+	err = s.each.in(ctx, func(t *Tx) error {
+		rows, err = t.Pools().Page(ctx, q)
+		return err
+	})
+	return rows, err
+}

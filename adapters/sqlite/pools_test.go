@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"context"
 	"database/sql"
 	"path/filepath"
 	"testing"
@@ -65,4 +66,37 @@ func TestPools_T23_EveryFaultHeals(t *testing.T) {
 func TestPools_Linearizable(t *testing.T) {
 	slow(t)
 	onPools(t, func(t *testing.T, open allocatortest.Open) { allocatortest.CheckLinearizable(t, open) })
+}
+
+// The suite, with every step in a transaction of its own.
+func TestPools_C8_Conformance(t *testing.T) {
+	slow(t)
+	onDrivers(t, func(t *testing.T, driver, _ string) {
+		allocatortest.Run(t, func(t testing.TB, clock func() time.Time) allocatortest.Handle {
+			return poolsInTx(t, driver, filepath.Join(t.TempDir(), "stint.db"), clock)
+		})
+	})
+}
+
+func poolsInTx(t testing.TB, driver, path string, clock func() time.Time) allocatortest.Handle {
+	pool := must1(pool(driver, path, settings("off")...))(t)
+	t.Cleanup(func() { _ = pool.Close() })
+	must(t, sqlite.Migrate(t.Context(), pool))
+	db := must1(sqlite.New(t.Context(), pool, &sqlite.Options{Clock: clock}))(t)
+	again := func(t testing.TB) allocatortest.Handle { return poolsInTx(t, driver, path, clock) }
+	return allocatortest.Handle{Store: poolTxStore{txStore{pool, db}}, Close: db.Close, Again: again}
+}
+
+type poolTxStore struct{ each txStore }
+
+func (s poolTxStore) Step(ctx context.Context, n allocator.Need, f func(int64, *allocator.Set) error) error {
+	return s.each.tx(func(in *sqlite.Tx) error { return in.Pools().Step(ctx, n, f) })
+}
+
+func (s poolTxStore) Page(ctx context.Context, q allocator.Query) (rows allocator.Rows, err error) {
+	err = s.each.tx(func(in *sqlite.Tx) error {
+		rows, err = in.Pools().Page(ctx, q)
+		return err
+	})
+	return rows, err
 }
