@@ -2,8 +2,13 @@ package allocator_test
 
 import (
 	"errors"
+	"maps"
+	"math"
+	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/stint-go/stint/allocator"
 )
@@ -166,5 +171,70 @@ func TestRef(t *testing.T) {
 	}
 	if _, err := allocator.ParseRef(allocator.Ref{Pool: "p", ID: l.ID}.String()); !errors.Is(err, allocator.ErrInvalid) {
 		t.Errorf("no epoch: %v", err)
+	}
+}
+
+// Two rows that differ in one bit of one field differ in their evidence, and in their identity where the field is part of it.
+func TestT25_EveryBitCounts(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		l := drawLease(r)
+		changed := *l
+		changed.Slots, changed.Params.Labels = slices.Clone(l.Slots), slices.Clone(l.Params.Labels)
+		fields := bitsOf(&changed)
+		f := rapid.SampledFrom(slices.Sorted(maps.Keys(fields))).Draw(r, "field")
+		fields[f](uint(rapid.IntRange(0, 62).Draw(r, "bit")))
+		if l.Evidence("p") == changed.Evidence("p") {
+			t.Errorf("%s is no evidence: %+v, %+v", f, l, changed)
+		}
+		life := f == "expires" || f == "renewals"
+		if (l.Identity("p") == changed.Identity("p")) != life {
+			t.Errorf("%s: part of the identity is %t", f, life)
+		}
+		same := *l
+		same.Rev, same.End, same.Renewed = 7, allocator.EndRow{AtUS: 1}, allocator.RenewRow{LeftUS: 1}
+		if same.Evidence("p") != l.Evidence("p") || same.Identity("p") != l.Identity("p") {
+			t.Error("what is no evidence counts")
+		}
+	})
+}
+
+func drawLease(r *rapid.T) *allocator.LeaseRow {
+	text := func(name string) string { return rapid.StringN(1, 6, -1).Draw(r, name) }
+	number := func(name string) int64 { return rapid.Int64Range(0, math.MaxInt64).Draw(r, name) }
+	l := &allocator.LeaseRow{
+		Epoch: uint64(number("epoch")), Slots: []int{rapid.IntRange(0, 9999).Draw(r, "slot")}, Status: allocator.LeaseLive, Attempt: text("attempt"),
+		AcquiredUS: number("acquired"), TTLUS: number("ttl"), ExpiresUS: number("expires"), MaxUS: number("max"), RenewSeq: number("renewals"),
+	}
+	copy(l.ID[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, "id"))
+	copy(l.Holder.Incarnation[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, "incarnation"))
+	l.Holder.Host, l.Holder.Boot, l.Holder.Namespace = text("host"), text("boot"), text("namespace")
+	l.Holder.PID, l.Holder.Start = number("pid"), number("start")
+	l.Params = allocator.Params{
+		Group: allocator.KeyOf(text("group"), text("group")), Units: int(rapid.IntRange(1, 9).Draw(r, "units")), TTLUS: number("asked ttl"),
+		MaxUS: number("asked max"), Labels: []allocator.Label{{Key: text("key"), Value: text("value")}},
+	}
+	return l
+}
+
+// bitsOf returns functions that flip one bit of a field each.
+func bitsOf(l *allocator.LeaseRow) map[string]func(bit uint) {
+	text := func(s *string) func(uint) {
+		return func(bit uint) {
+			b := []byte(*s)
+			b[int(bit/8)%len(b)] ^= 1 << (bit % 8)
+			*s = string(b)
+		}
+	}
+	number := func(n *int64) func(uint) { return func(bit uint) { *n ^= 1 << bit } }
+	bytes := func(b []byte) func(uint) { return func(bit uint) { b[bit/8] ^= 1 << (bit % 8) } }
+	return map[string]func(uint){
+		"epoch": func(bit uint) { l.Epoch ^= 1 << bit }, "slots": func(bit uint) { l.Slots[0] ^= 1 << (bit % 13) },
+		"id": bytes(l.ID[:]), "attempt": text(&l.Attempt), "group": text((*string)(&l.Params.Group)),
+		"units": func(bit uint) { l.Params.Units ^= 1 << (bit % 13) }, "asked ttl": number(&l.Params.TTLUS), "asked max": number(&l.Params.MaxUS),
+		"owner": func(uint) { l.Params.Owner ^= 1 }, "key": text(&l.Params.Labels[0].Key), "value": text(&l.Params.Labels[0].Value),
+		"incarnation": bytes(l.Holder.Incarnation[:]), "host": text(&l.Holder.Host), "boot": text(&l.Holder.Boot),
+		"namespace": text(&l.Holder.Namespace), "pid": number(&l.Holder.PID), "start": number(&l.Holder.Start),
+		"acquired": number(&l.AcquiredUS), "ttl": number(&l.TTLUS), "expires": number(&l.ExpiresUS), "max": number(&l.MaxUS), "renewals": number(&l.RenewSeq),
 	}
 }

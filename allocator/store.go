@@ -98,7 +98,8 @@ type Rows struct {
 	More    bool
 }
 
-// The rows. A row is never changed once a step has it: what a step changes is a new row. All times are Unix microseconds in
+// The rows. A row that a step was given is never changed by it: what a step changes is a new row. A store may use rows of the pool, of groups and of
+// slots again after the step (see [Set.Recycle]). All times are Unix microseconds in
 // UTC, all durations microseconds. Rev is a number of the pool that every changed row gets anew, so that no two changes have the same one.
 
 // PoolRow is the lock unit, and the source of every epoch.

@@ -70,6 +70,8 @@ func TestChild(t *testing.T) {
 	switch os.Getenv(childJob) {
 	case "fights":
 		childFights(t, dsn, arg)
+	case "shares":
+		childShares(t, dsn, arg)
 	case "is killed":
 		childIsKilled(t, dsn)
 	case "has another clock":

@@ -47,6 +47,8 @@ func child() {
 				return err
 			case what == "work":
 				return work(ctx, led, name)
+			case what == "share":
+				return share(ctx, db, path, name)
 			case what == "load":
 				spent, err := load(ctx, led, name, loadTime())
 				fmt.Println(spent)

@@ -536,7 +536,15 @@ func flawedPools() []flawed {
 		}})},
 		{"purged revision not stored", "R25_T37_Watch", of(poolFlaw(func(p *allocator.PoolRow) { p.PurgedRev = 0 }))},
 		{"only five tickets", "More_HeadsAndSlots", of(&broken{load: func(_ *strictStep, rows *allocator.Rows) { rows.Tickets = atMost(5, rows.Tickets) }})},
-		{"only ten due", "More_ManyDue", of(lost(func(n *allocator.Need) { n.Due = min(n.Due, 10) }))},
+		{"only ten due", "More_ManyDue", of(&broken{load: func(s *strictStep, rows *allocator.Rows) {
+			n := 0
+			rows.Leases = slices.DeleteFunc(rows.Leases, func(l *allocator.LeaseRow) bool {
+				if isLive(*l) && l.ExpiresUS < s.now {
+					n++
+				}
+				return n > 10
+			})
+		}})},
 		{"idle groups left out", "More_IdleGroups", of(&broken{load: func(_ *strictStep, rows *allocator.Rows) {
 			rows.Groups = slices.DeleteFunc(rows.Groups, func(g *allocator.GroupRow) bool { return !g.Listed && g.Used == 0 })
 		}})},

@@ -36,7 +36,7 @@ func CheckModel(t *testing.T, open Open) (commands int) {
 				w.close()
 			}()
 			w.begin(r, open)
-			r.Repeat(w.actions())
+			r.Repeat(w.actions(r))
 			commands += w.ran
 		})
 		passOn(failed)

@@ -15,35 +15,35 @@ import (
 
 func machineGroups() [][]string { return [][]string{{}, {"a"}, {"b"}, {"a", "b"}} }
 
-func (w *machine) actions() map[string]func(*rapid.T) {
-	return map[string]func(*rapid.T){
-		"acquire":      w.acquire,
-		"acquire more": w.acquire,
-		"wait":         w.wait,
-		"wait more":    w.wait,
-		"poll":         w.poll,
-		"leave":        w.leave,
-		"cancel":       w.cancel,
-		"renew":        w.renew,
-		"release":      w.release,
-		"release more": w.release,
-		"verify":       w.verify,
-		"probe":        w.probe,
-		"reclaim":      w.reclaim,
-		"sweep":        w.sweep,
-		"resize":       w.resize,
-		"drain":        w.drain,
-		"configure":    w.configure,
-		"rebase":       w.rebase,
-		"check":        w.check,
-		"create":       w.create,
-		"crash":        w.crash,
-		"shut down":    w.shutDown,
-		"step":         w.step,
-		"edge":         w.edge,
-		"edge more":    w.edge,
-		"jump":         w.jump,
+// actions are those of one run. A run leaves some out, so that the others meet more often.
+func (w *machine) actions(r *rapid.T) map[string]func(*rapid.T) {
+	list := map[string]func(*rapid.T){
+		"acquire":     w.acquire,
+		"wait":        w.wait,
+		"wait more":   w.wait,
+		"poll":        w.poll,
+		"release":     w.release,
+		"edge of":     w.edge,
+		"edge of one": w.edge,
 	}
+	often := map[string]func(*rapid.T){
+		"renew": w.renew, "reclaim": w.reclaim, "sweep": w.sweep, "leave": w.leave, "resize": w.resize, "configure": w.configure,
+		"crash": w.crash, "step": w.step, "drain": w.drain, "cancel": w.cancel, "jump": w.jump, "rebase": w.rebase,
+	}
+	seldom := map[string]func(*rapid.T){
+		"verify": w.verify, "probe": w.probe, "check": w.check, "create": w.create, "shut down": w.shutDown,
+	}
+	for _, name := range slices.Sorted(maps.Keys(often)) {
+		if rapid.Bool().Draw(r, name) {
+			list[name] = often[name]
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(seldom)) {
+		if rapid.IntRange(0, 3).Draw(r, name) == 3 {
+			list[name] = seldom[name]
+		}
+	}
+	return list
 }
 
 func (w *machine) drawSpec(r *rapid.T) allocator.Spec {

@@ -80,7 +80,8 @@ func (m *Model) ask(clock int64, who *ModelProcess, r allocator.Request, wait bo
 		held, isHeld := err.(*allocator.HeldError) //nolint:errorlint // the model wraps nothing
 		_, isFull := err.(*allocator.FullError)    //nolint:errorlint // the model wraps nothing
 		m.Woken, m.Gone = nil, nil
-		if g.Epoch > 0 && !wait && who.Waits(r.Attempt) { // one handle for all
+		lost := slices.ContainsFunc(gone, func(k ModelGone) bool { return k.Attempt == r.Attempt && k.Holder == who.Holder.Incarnation })
+		if g.Epoch > 0 && !wait && !lost && who.Waits(r.Attempt) { // one handle for all
 			woken = append(woken, ModelWoken{Attempt: r.Attempt, Epoch: g.Epoch, Existing: g.Existing})
 		}
 		switch {

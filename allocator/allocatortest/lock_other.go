@@ -1,0 +1,10 @@
+//go:build !unix
+
+package allocatortest
+
+import (
+	"errors"
+	"os"
+)
+
+func lock(*os.File) error { return errors.ErrUnsupported }
