@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
+	"github.com/stint-go/stint/adapters/internal/poolsql"
 	"github.com/stint-go/stint/adapters/internal/spendsql"
 	"github.com/stint-go/stint/internal/testdb"
 	"github.com/stint-go/stint/spendlimit"
@@ -106,7 +108,7 @@ func (s *schemas) lend(t testing.TB) string {
 		}
 	}
 	t.Cleanup(func() {
-		tables := spendsql.Tables()
+		tables := slices.Concat(spendsql.Tables(), poolsql.Tables())
 		for i := range tables { // children first
 			table := tables[len(tables)-1-i]
 			sql(t, s.pool, "DELETE FROM "+dialectOf(name).Name(table.Set, table.Name))
@@ -139,8 +141,11 @@ func newDB(t testing.TB, pool *pgxpool.Pool, o *Options) *DB {
 }
 
 func inMode(t testing.TB, mode pgx.QueryExecMode) spendlimittest.Open {
-	s := &schemas{pool: newPool(t, testdb.Postgres(t), loose, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = mode })}
-	return s.open
+	return schemasInMode(t, mode).open
+}
+
+func schemasInMode(t testing.TB, mode pgx.QueryExecMode) *schemas {
+	return &schemas{pool: newPool(t, testdb.Postgres(t), loose, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = mode })}
 }
 
 // modes are all of pgx; the first is its default.

@@ -21,7 +21,7 @@ type eachInTx struct{ d *DB }
 
 func (s eachInTx) Step(ctx context.Context, n spendlimit.Need, f func(int64, *spendlimit.Work) error) error {
 	for try := 0; ; try++ {
-		err := s.in(ctx, func(st spendlimit.Store) error { return st.Step(ctx, n, f) })
+		err := s.in(ctx, func(t *Tx) error { return t.Spend().Step(ctx, n, f) })
 		if err == nil || !s.d.again(ctx, try, err) {
 			return err
 		}
@@ -29,14 +29,14 @@ func (s eachInTx) Step(ctx context.Context, n spendlimit.Need, f func(int64, *sp
 }
 
 func (s eachInTx) Read(ctx context.Context, q spendlimit.Query) (page spendlimit.Page, err error) {
-	err = s.in(ctx, func(st spendlimit.Store) error {
-		page, err = st.Read(ctx, q)
+	err = s.in(ctx, func(t *Tx) error {
+		page, err = t.Spend().Read(ctx, q)
 		return err
 	})
 	return page, err
 }
 
-func (s eachInTx) in(ctx context.Context, f func(spendlimit.Store) error) error {
+func (s eachInTx) in(ctx context.Context, f func(*Tx) error) error {
 	if s.d.closed.Load() {
 		return spendlimit.ErrClosed
 	}
@@ -45,7 +45,7 @@ func (s eachInTx) in(ctx context.Context, f func(spendlimit.Store) error) error 
 		return unavailable(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if err := f(s.d.WithTx(tx).Spend()); err != nil {
+	if err := f(s.d.WithTx(tx)); err != nil {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {

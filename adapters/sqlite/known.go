@@ -26,16 +26,15 @@ const (
 	totalChanges  = "SELECT total_changes()"
 )
 
-// recall finds out whether what the stores know still holds. In the transaction they may use it, and add to it.
-func (d *DB) recall(c *conn) error {
-	if d.migrating || d.inMemory {
+// recall finds out whether what the stores know still holds. In the transaction they may use it, and add to it. It is for a step that
+// writes, of a store that knows anything.
+func (c *conn) recall() error {
+	d := c.d
+	if d.inMemory {
 		return nil
 	}
-	var now seen
-	if err := c.conn.Raw(func(one any) error { now.conn, _ = one.(driver.Conn); return nil }); err != nil {
-		return d.failed(err)
-	}
-	if now.conn == nil || reflect.TypeOf(now.conn).Kind() != reflect.Pointer { // can't be told from another
+	now := seen{conn: c.driver()}
+	if now.conn == nil {
 		return nil
 	}
 	number := func(text string, into *int64) sqlrow.Stmt {
@@ -53,9 +52,26 @@ func (d *DB) recall(c *conn) error {
 	return nil
 }
 
+// driver is the driver's connection, or nil where it can't be told from another one, or is inside a transaction of the caller.
+func (c *conn) driver() (one driver.Conn) {
+	if c.conn == nil {
+		return nil
+	}
+	err := c.conn.Raw(func(raw any) error { one, _ = raw.(driver.Conn); return nil })
+	if err != nil || one == nil || reflect.TypeOf(one).Kind() != reflect.Pointer {
+		return nil
+	}
+	return one
+}
+
 // retain keeps what a transaction has read and written, once it is committed. After a failure nothing is known.
 func (d *DB) retain(c *conn, err error) {
-	if !c.knows {
+	switch {
+	case c.knows:
+	case err == nil && d.seen.conn != nil && d.seen.conn == c.driver(): // by a store that knows nothing
+		d.seen.changes += c.changed
+		return
+	default:
 		return
 	}
 	if err != nil {

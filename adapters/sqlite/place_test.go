@@ -47,7 +47,7 @@ func TestKnown_AnotherStore(t *testing.T) {
 			holds := func() bool {
 				t.Helper()
 				before := d.seen
-				check(t, d.write(ctx, func(*conn) error { return nil }))
+				check(t, d.write(ctx, (*conn).recall))
 				return before == d.seen
 			}
 			other := func(f func(c *conn) error) error { return d.write(ctx, f) }

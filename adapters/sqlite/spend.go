@@ -47,6 +47,9 @@ func (st spendStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, 
 		})
 	}
 	return st.in.write(ctx, func(c *conn) error {
+		if err := c.recall(); err != nil {
+			return err
+		}
 		s, err := c.loadSpend(ctx, &n)
 		if err == nil {
 			err = f(s.Now, s.Work)

@@ -71,9 +71,6 @@ func (d *DB) attempt(ctx context.Context, reading bool, f func(*conn) error) err
 	if reading {
 		return f(c)
 	}
-	if err := d.recall(c); err != nil {
-		return err
-	}
 	err = f(c)
 	if err == nil {
 		err = c.commit()
@@ -93,7 +90,7 @@ type conn struct {
 		text string
 		*sql.Stmt
 	}
-	knows   bool   // what the stores know holds, and they may add what they read and write here
+	knows   bool   // what the stores know holds, and they may add what they read and write here: see recall
 	changed int64  // rows, so far
 	done    func() // adds it, once the transaction is committed
 	// ctx has the caller's values, and does not end: a statement that is interrupted ends its transaction, and the next one

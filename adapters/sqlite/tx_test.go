@@ -288,24 +288,24 @@ type txStore struct {
 }
 
 func (s txStore) Step(ctx context.Context, n spendlimit.Need, f func(int64, *spendlimit.Work) error) error {
-	return s.tx(func(in spendlimit.Store) error { return in.Step(ctx, n, f) })
+	return s.tx(func(in *sqlite.Tx) error { return in.Spend().Step(ctx, n, f) })
 }
 
 func (s txStore) Read(ctx context.Context, q spendlimit.Query) (page spendlimit.Page, err error) {
-	err = s.tx(func(in spendlimit.Store) error {
-		page, err = in.Read(ctx, q)
+	err = s.tx(func(in *sqlite.Tx) error {
+		page, err = in.Spend().Read(ctx, q)
 		return err
 	})
 	return page, err
 }
 
-func (s txStore) tx(do func(spendlimit.Store) error) error {
+func (s txStore) tx(do func(*sqlite.Tx) error) error {
 	tx, err := s.sql.Begin()
 	if err != nil {
 		return errors.Join(spendlimit.ErrUnavailable, err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := do(s.db.WithTx(tx).Spend()); err != nil {
+	if err := do(s.db.WithTx(tx)); err != nil {
 		return err
 	}
 	return tx.Commit()
