@@ -215,6 +215,9 @@ func (p *Pool) exit(w *waiter, attempt string, l *Lease, cause error) error {
 	w.calls--
 	last := w.calls == 0
 	mine := last && l == nil && (w.ticket > 0 || errors.Is(cause, ErrUncertain)) && !errors.Is(cause, ErrTicketLost)
+	if h := p.leases[attempt]; h != nil && h.row.Holder.Incarnation == p.holder.Incarnation && h.Valid() { // another call has it
+		mine = false
+	}
 	switch {
 	case last && mine:
 		w.leaving = make(chan struct{})
