@@ -231,8 +231,8 @@ func (p *Pool) exit(w *waiter, attempt string, l *Lease, cause error) error {
 	w.calls--
 	last := w.calls == 0
 	mine := last && l == nil && (w.ticket > 0 || errors.Is(cause, ErrUncertain)) && !errors.Is(cause, ErrTicketLost)
-	if h := p.leases[attempt]; h != nil && h.open() {
-		mine = false // the attempt has a lease that another call works with
+	if h := p.leases[attempt]; h != nil && h.row.Holder.Incarnation == p.holder.Incarnation && h.open() {
+		mine = false // another call works with the attempt's lease
 	}
 	switch {
 	case last && mine:

@@ -119,6 +119,30 @@ func TestR12_SweepEndsNoMoreThanItMay(t *testing.T) {
 	}
 }
 
+func TestR12_TheOldestFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.pool(3)
+	a, _, c := w.acquire(p, "a"), w.acquire(p, "b"), w.acquire(p, "c")
+	w.set(1)
+	for _, l := range []*allocator.Lease{a, c} { // b is over first, then a
+		if _, err := l.Renew(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.set(2)
+	}
+	w.set(100)
+	q := w.process()
+	for _, slot := range []int{1, 0, 2} {
+		if s, err := q.Sweep(w.ctx, 1); err != nil || s.Reclaimed != 1 {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		if e := w.probe(q, slot); e.Status != allocator.SlotFree {
+			t.Errorf("slot %d is not the next: %v", slot, e.Status)
+		}
+	}
+}
+
 func TestR1a_NextChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -76,7 +76,7 @@ func (w *machine) drawGroups(r *rapid.T, capacity int) (list []allocator.Group) 
 		if !rapid.Bool().Draw(r, "listed") {
 			continue
 		}
-		g := allocator.Group{Key: key, Weight: rapid.Int64Range(1, 3).Draw(r, "weight"), Min: rapid.IntRange(0, min(spare, 1)).Draw(r, "min")}
+		g := allocator.Group{Key: key, Weight: rapid.Int64Range(1, 3).Draw(r, "weight"), Min: rapid.IntRange(0, spare).Draw(r, "min")}
 		if rapid.Bool().Draw(r, "limited") {
 			most := rapid.IntRange(g.Min, capacity).Draw(r, "max")
 			g.Max = &most
@@ -228,6 +228,9 @@ func (w *machine) turn(r *rapid.T, p *machineProcess, x *machineWaiter) {
 	}
 }
 
+// machinePoll is longer than a waiter waits between two turns.
+const machinePoll = 2500 * time.Millisecond
+
 // poll lets time pass, in which all that wait in one process ask, and nobody else reaches the store.
 func (w *machine) poll(r *rapid.T) {
 	p := w.who(r)
@@ -235,12 +238,11 @@ func (w *machine) poll(r *rapid.T) {
 		r.Skip("nobody waits")
 	}
 	w.log(r, p, "its waiters poll")
-	const long = 2500 * time.Millisecond
-	w.time.pass(long)
+	w.time.pass(machinePoll)
 	for _, other := range w.procs {
 		other.line.set(other != p, false)
 	}
-	time.Sleep(long)
+	time.Sleep(machinePoll)
 	synctest.Wait()
 	for _, other := range w.procs {
 		other.line.set(false, false)
@@ -268,6 +270,16 @@ func (w *machine) leave(r *rapid.T) {
 	}
 	x := p.waiters[rapid.IntRange(0, len(p.waiters)-1).Draw(r, "waiter")]
 	w.log(r, p, "the waiter for "+x.request.Attempt+" leaves")
+	if rapid.IntRange(0, 3).Draw(r, "cut") == 3 { // its ticket stays, and nobody waits with it
+		p.line.set(true, false)
+		x.cancel()
+		synctest.Wait()
+		p.line.set(false, false)
+		w.woken(r, p, x.request.Attempt, ModelGrant{}, context.Canceled)
+		w.collect(r, command{text: "leave", who: p})
+		w.compare(r, "leave")
+		return
+	}
 	x.cancel()
 	synctest.Wait()
 	waiters := slices.Clone(p.waiters)
@@ -733,7 +745,7 @@ func (w *machine) edge(r *rapid.T) {
 		}
 	}
 	for _, t := range m.Tickets {
-		edges = append(edges, t.Deadline, t.Deadline-modelRefresh)
+		edges = append(edges, t.Deadline, t.Deadline-modelRefresh-machinePoll.Microseconds())
 	}
 	for _, s := range m.Slots {
 		edges = append(edges, s.Cool)
