@@ -1,6 +1,7 @@
 package stint_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/stint-go/stint/adapters/postgres"
 	"github.com/stint-go/stint/adapters/sqlite"
 	"github.com/stint-go/stint/adapters/sqlite/embedded"
+	"github.com/stint-go/stint/allocator"
 	"github.com/stint-go/stint/internal/testdb"
 	"github.com/stint-go/stint/spendlimit"
 )
@@ -67,6 +70,45 @@ func nearLimit(t *testing.T, store spendlimit.Store) *spendlimit.Ledger {
 	return led
 }
 
+// inUse makes a pool in which one slot is leased, one cools, one is free, and somebody waits.
+func inUse(t *testing.T, store allocator.Store) {
+	t.Helper()
+	p, err := allocator.New(store, "worktrees", allocator.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Create(t.Context(), allocator.Spec{Capacity: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for _, attempt := range []string{"run-1", "run-2"} {
+		if _, err := p.Acquire(t.Context(), allocator.Request{Attempt: attempt, Group: []string{"github.com", "acme/widgets"}, Units: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen, err := p.Probe(t.Context(), 1)
+	if err == nil {
+		_, err = p.Reclaim(t.Context(), seen.Reclaim(allocator.ReasonForced, "a test"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var waits sync.WaitGroup
+	waits.Go(func() { _, _ = p.AcquireWait(ctx, allocator.Request{Attempt: "run-3", Units: 3}) })
+	t.Cleanup(func() {
+		cancel()
+		waits.Wait()
+	})
+	for n := 0; n == 0; {
+		for _, err := range p.Tickets(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+	}
+}
+
 // runs runs a statement; what is shown for people to read has to show something.
 func runs(t *testing.T, query func(string) (*sql.Rows, error), statement string) {
 	t.Helper()
@@ -95,6 +137,7 @@ func TestOperationsOnSQLite(t *testing.T) {
 	}
 	defer db.Close()
 	led := nearLimit(t, db.Spend())
+	inUse(t, db.Pools())
 	backup := filepath.Join(dir, "stint-backup.db")
 	for _, s := range statements(t, "sqlite") {
 		s = strings.ReplaceAll(s, "'stint-backup.db'", "'"+backup+"'")
@@ -137,6 +180,7 @@ func TestOperationsOnPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	nearLimit(t, db.Spend())
+	inUse(t, db.Pools())
 	std := stdlib.OpenDBFromPool(pool)
 	defer std.Close()
 	tx, err := std.BeginTx(t.Context(), nil) // a role is of the whole server
@@ -149,7 +193,7 @@ func TestOperationsOnPostgres(t *testing.T) {
 	}
 	// The role that was made may look, and do nothing else.
 	for _, s := range []string{
-		"SET LOCAL ROLE stint_reader", "SELECT * FROM stint.spend_balance", "SELECT * FROM stint.spend_open_hold", "SAVEPOINT before",
+		"SET LOCAL ROLE stint_reader", "SELECT * FROM stint.spend_balance", "SELECT * FROM stint.spend_open_hold", "SELECT * FROM stint.alloc_lease", "SAVEPOINT before",
 	} {
 		runs(t, func(s string) (*sql.Rows, error) { return tx.QueryContext(t.Context(), s) }, s)
 	}

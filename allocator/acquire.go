@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -41,7 +42,7 @@ func (p *Pool) waitsHere(attempt string) bool {
 // deliver hands what a step gave to tickets to their waiters (R6a).
 func (p *Pool) deliver(granted []grant, dropped []drop, sent instant) {
 	for _, g := range granted {
-		l := p.newLease(g.lease, g.slots, g.lease.ExpiresUS, g.leftUS, sent)
+		l := p.newLease(g.lease, g.slots, g.lease.ExpiresUS, g.leftUS, g.lease.MaxUS, sent)
 		p.mu.Lock()
 		// A waiter that has just left gives the lease back with its Cancel, which comes after this step.
 		if w := p.waiters[g.attempt]; w != nil && w.leaving == nil && w.lease == nil && w.err == nil {
@@ -82,6 +83,8 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if err != nil {
 		return nil, wrap("acquire", err)
 	}
+	p.expect()
+	defer p.settled()
 	l, err := p.ask(ctx, c)
 	done(&p.acquires, c, err)
 	return l, wrap("acquire", err)
@@ -125,11 +128,15 @@ func (p *Pool) take(c *acquire, sent instant) (*Lease, error) {
 	if c.lease == nil {
 		return nil, nil //nolint:nilnil // queued
 	}
-	l := p.newLease(c.lease, c.slots, c.lease.ExpiresUS, c.leftUS, sent)
-	if l.remains() == 0 && !c.existing {
+	l := p.newLease(c.lease, c.slots, c.lease.ExpiresUS, c.leftUS, c.mostUS, sent)
+	if l.remains() == 0 && (!c.existing || c.claimed) {
 		return nil, p.refuse(l)
 	}
-	return p.register(l, c.existing), nil
+	l = p.register(l, c.existing)
+	if !l.open() { // another call of this process ended it meanwhile
+		return nil, cmp.Or(l.Err(), error(&LostError{Reason: ReasonReleased}))
+	}
+	return l, nil
 }
 
 // refuse gives back a lease that came too late (R24).
@@ -148,13 +155,16 @@ func (p *Pool) stay(ctx context.Context, attempt string) error {
 	}
 	for {
 		p.mu.Lock()
-		w := p.waiters[attempt]
+		var leaving chan struct{}
+		if w := p.waiters[attempt]; w != nil {
+			leaving = w.leaving
+		}
 		p.mu.Unlock()
-		if w == nil || w.leaving == nil {
+		if leaving == nil {
 			return nil
 		}
 		select {
-		case <-w.leaving:
+		case <-leaving:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -169,10 +179,9 @@ func (p *Pool) AcquireWait(ctx context.Context, r Request) (*Lease, error) {
 		return nil, wrap("acquire", err)
 	}
 	c.wait = true
-	l, err := p.await(ctx, c)
-	if err == nil { // else an earlier poll may still have it
-		p.acquires.Put(c)
-	}
+	p.expect()
+	defer p.settled()
+	l, err := p.await(ctx, c) // c is not used again: a poll that was left early may still have it
 	return l, wrap("acquire", err)
 }
 
@@ -183,7 +192,14 @@ func (p *Pool) await(ctx context.Context, c *acquire) (*Lease, error) {
 		p.here.Add(-1)
 		return nil, err
 	}
+	done := false
+	defer func() {
+		if !done { // a prober panicked
+			_ = p.exit(w, c.attempt, nil, ErrUncertain)
+		}
+	}()
 	l, err := p.queue(ctx, c, w)
+	done = true
 	return l, p.exit(w, c.attempt, l, err)
 }
 
@@ -215,8 +231,8 @@ func (p *Pool) exit(w *waiter, attempt string, l *Lease, cause error) error {
 	w.calls--
 	last := w.calls == 0
 	mine := last && l == nil && (w.ticket > 0 || errors.Is(cause, ErrUncertain)) && !errors.Is(cause, ErrTicketLost)
-	if h := p.leases[attempt]; h != nil && h.row.Holder.Incarnation == p.holder.Incarnation && h.Valid() { // another call has it
-		mine = false
+	if h := p.leases[attempt]; h != nil && h.row.Holder.Incarnation == p.holder.Incarnation && h.open() {
+		mine = false // another call works with the attempt's lease
 	}
 	switch {
 	case last && mine:
@@ -312,11 +328,12 @@ func (p *Pool) woken(w *waiter, cause error) (*Lease, error) {
 		return nil, cause
 	case l == nil:
 		return nil, err
-	case l.Left() == 0 && l.open():
-		l.finish(ErrLapsed)
+	case l.Left() > 0:
+		return p.register(l, false), nil
+	case l.finishAs(ErrLapsed): // of all that wait for it, one gives it back
 		return nil, p.refuse(l)
 	}
-	return p.register(l, false), nil
+	return nil, cmp.Or(l.Err(), ErrLapsed)
 }
 
 // Cancelled is the answer to a Cancel.
@@ -337,15 +354,16 @@ func (p *Pool) Cancel(ctx context.Context, attempt string) (Cancelled, error) {
 		return Cancelled{}, wrap("cancel", err)
 	}
 	answer := Cancelled{Ticket: c.ticket}
-	p.mu.Lock()
-	l := p.leases[attempt]
-	p.mu.Unlock()
 	if c.lease != nil {
 		state := c.lease.state(p.name)
 		answer.Lease = &state
-		if l != nil && l.row.Epoch == c.lease.Epoch {
-			l.finish(nil)
-		}
+	}
+	// There is no lease of the attempt by now, whichever try of this call has ended it.
+	p.mu.Lock()
+	l := p.leases[attempt]
+	p.mu.Unlock()
+	if l != nil && l.row.Epoch <= c.upTo && l.row.Holder.Incarnation == p.holder.Incarnation {
+		l.finish(nil)
 	}
 	return answer, nil
 }

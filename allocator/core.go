@@ -47,11 +47,11 @@ type step struct {
 	granted []grant      // to tickets whose waiters wait here
 	dropped []drop       // tickets of this process that ended without a lease
 	ended   []*LeaseRow  // otherwise than by their holders
+	over    []*LeaseRow  // of this process, that ended
 	swept   int          // of them by time
 	moreDue bool         // lapsed leases are left
 	thawed  int          // slots
 	purged  int          // leases
-	raws    []*Raw       // met on the way
 	groups  []*candidate // with tickets
 }
 
@@ -108,7 +108,7 @@ func isRefusal(err error) bool { return !errors.Is(err, errMore) }
 func (s *step) begin() {
 	s.now, s.need = s.clock, *s.loads
 	s.lapsed, s.room, s.moreDue = false, false, false
-	s.granted, s.dropped, s.ended, s.raws = s.granted[:0], s.dropped[:0], s.ended[:0], s.raws[:0]
+	s.granted, s.dropped, s.ended, s.over = s.granted[:0], s.dropped[:0], s.ended[:0], s.over[:0]
 	s.swept, s.thawed, s.purged = 0, 0, 0
 	s.listFree()
 	p := s.set.Pool()
@@ -203,7 +203,10 @@ func (s *step) dropIdleGroups() error {
 // Time.
 
 // jumping tells that nothing is judged by time now.
-func (s *step) jumping() bool { return s.now <= s.set.Pool().JumpUS }
+func (s *step) jumping() bool {
+	p := s.set.Pool()
+	return p.JumpUS > 0 && s.now <= p.JumpUS
+}
 
 // maxUntil is when a lease ends whatever is renewed: no stored time above the policy is trusted (R7b).
 func (p *PoolRow) maxUntil(l *LeaseRow) int64 {
@@ -414,9 +417,6 @@ func (s *step) lapse(most int) error {
 	}
 	for _, l := range due {
 		if err := s.end(l, s.lapseOf(l)); err != nil {
-			if isRefusal(err) { // its slots are damaged: that stops no other
-				continue
-			}
 			return err
 		}
 		s.swept++
@@ -431,20 +431,20 @@ func (s *step) lapseOf(l *LeaseRow) EndRow {
 }
 
 // end ends a live or offered lease. Its slots are free at once when its holder said so, when nobody had it, or where no slot
-// needs to cool; else they cool (R16).
+// needs to cool; else they cool (R16). A slot that does not carry its epoch, because its row is damaged, is left as it is: quarantined. The
+// only error is that more rows are needed.
 func (s *step) end(l *LeaseRow, e EndRow) error {
-	p := s.set.Pool()
 	for _, i := range l.Slots {
-		switch r := s.set.Slot(i); {
-		case r == nil && !s.knows(i):
+		if s.set.Slot(i) == nil && !s.knows(i) {
 			return s.more(func(n *Need) { n.Slots = append(n.Slots, l.Slots...) })
-		case r == nil || r.Status != SlotLeased || r.Epoch != l.Epoch:
-			return &CorruptError{What: "the epoch of a slot of a lease", Stored: int64(l.Epoch), Actual: epochOf(r)}
 		}
 	}
+	p := s.pool()
 	cools := e.Reason != ReasonReleased && e.Reason != ReasonUnclaimed && !p.Policy.Fenced && p.Policy.Cooling > 0
-	p = s.pool()
 	for _, i := range l.Slots {
+		if r := s.set.Slot(i); r == nil || r.Status != SlotLeased || r.Epoch != l.Epoch {
+			continue
+		}
 		r := s.slot(i)
 		if cools {
 			r.Status, r.CoolUS = SlotCooling, s.now+p.Policy.Cooling.Microseconds()
@@ -462,18 +462,19 @@ func (s *step) end(l *LeaseRow, e EndRow) error {
 	}
 	row := s.lease(l.Epoch)
 	row.Status, row.End = LeaseEnded, e
-	if e.Reason != ReasonReleased {
-		s.ended = append(s.ended, row)
-	}
+	s.note(row)
 	s.room = true
 	return nil
 }
 
-func epochOf(r *SlotRow) int64 {
-	if r == nil {
-		return 0
+// note keeps a lease that ended for those who must hear of it.
+func (s *step) note(l *LeaseRow) {
+	if l.End.Reason != ReasonReleased {
+		s.ended = append(s.ended, l)
 	}
-	return int64(r.Epoch)
+	if l.Holder.Incarnation == s.me {
+		s.over = append(s.over, l)
+	}
 }
 
 // knows tells whether a slot's row was looked for: it then is missing, or unreadable.
@@ -508,7 +509,7 @@ func (s *step) handOut() error {
 		var slots []int
 		for _, c := range s.groups {
 			if len(c.heads) == 0 {
-				if s.set.Group(c.key).Waiting > 0 {
+				if s.set.Group(c.key).Waiting > 0 && !s.need.All {
 					return s.more(func(n *Need) { n.Heads = 2*n.Heads + 1 })
 				}
 				continue
@@ -616,6 +617,12 @@ func (s *step) serve(t *TicketRow, slots []int) error {
 func (s *step) grant(attempt string, p *Params, h *Holder, slots []int, status LeaseStatus) (*LeaseRow, error) {
 	if s.set.Pool().EpochSeq >= maxCounter {
 		return nil, &CorruptError{What: "the last epoch", Stored: maxCounter, Actual: maxCounter}
+	}
+	next := s.set.Pool().EpochSeq + 1
+	for _, i := range slots { // an epoch that was given out before is never given out again
+		if r := s.set.Slot(i); r.Epoch >= next {
+			return nil, &CorruptError{What: "the last epoch", Stored: int64(next) - 1, Actual: int64(r.Epoch)}
+		}
 	}
 	g, err := s.group(p.Group)
 	if err != nil {

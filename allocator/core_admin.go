@@ -138,6 +138,9 @@ func (c *admin) run(s *step) error {
 
 // resize changes the capacity (R18). No lease is touched; free slots beyond it retire, and others do when they become free.
 func (s *step) resize(n int) error {
+	if have := s.highest(); have > s.set.Pool().Slots {
+		return &CorruptError{What: "the number of known slots", Stored: int64(s.set.Pool().Slots), Actual: int64(have)}
+	}
 	p := s.pool()
 	p.Capacity = n
 	for i := range s.set.slots.list {
@@ -311,7 +314,7 @@ func (c *sweep) run(s *step) error {
 	}
 	s.forget()
 	c.reclaimed, c.thawed, c.purged = s.swept, s.thawed, s.purged
-	c.more = s.moreDue || s.purged == maxPurge
+	c.more = s.moreDue && s.swept > 0 || s.purged == maxPurge
 	c.raws = append(c.raws[:0], s.set.raws...)
 	return nil
 }
@@ -357,19 +360,19 @@ func (c *reclaim) run(s *step) error {
 	name := s.set.Pool().Name
 	r, l := s.set.Slot(c.Slot), s.set.Lease(c.Epoch)
 	switch {
+	case r != nil && r.Epoch == c.Epoch && s.broken(r) != "":
+		if r.Evidence(name) != c.Fingerprint {
+			return &StaleError{Epoch: r.Epoch}
+		}
+		return c.mend(s, r)
 	case l != nil && l.Status == LeaseEnded && slices.Contains(l.Slots, c.Slot):
-		if l.End.Reason == c.Reason && l.End.Evidence == c.Fingerprint.Sum() {
+		if !s.superseded(l) && l.End.Reason == c.Reason && l.End.Evidence == c.Fingerprint.Sum() {
 			c.last = l // the answer of the first try
 			return nil
 		}
 		return &StaleError{Epoch: epochIn(r)}
 	case r == nil || r.Epoch != c.Epoch:
 		return &StaleError{Epoch: epochIn(r)}
-	case s.broken(r) != "":
-		if r.Evidence(name) != c.Fingerprint {
-			return &StaleError{Epoch: r.Epoch}
-		}
-		return c.mend(s, r)
 	case r.Status != SlotLeased:
 		if r.Evidence(name) != c.Fingerprint {
 			return &StaleError{Epoch: r.Epoch}
@@ -470,7 +473,7 @@ func (c *reclaim) mend(s *step, r *SlotRow) error {
 		evidence := l.Evidence(s.set.Pool().Name).Sum()
 		row := s.lease(l.Epoch)
 		row.Status, row.End = LeaseEnded, EndRow{Reason: ReasonForced, AtUS: s.now, By: c.Note, Evidence: evidence}
-		s.ended = append(s.ended, row)
+		s.note(row)
 		for _, other := range l.Slots {
 			if o := s.set.Slot(other); o != nil && o.Status == SlotLeased && o.Epoch == l.Epoch {
 				s.cool(other)
@@ -503,6 +506,34 @@ func (s *step) broken(r *SlotRow) string {
 		return "lease"
 	}
 	return ""
+}
+
+// highest is how many slots there must be.
+func (s *step) highest() int {
+	n := s.set.Pool().Slots
+	for i := range s.set.slots.list {
+		if r := s.set.slots.list[i].row; r != nil {
+			n = max(n, r.Index+1)
+		}
+	}
+	return n
+}
+
+func (s *step) isRaw(i int) bool {
+	return slices.ContainsFunc(s.set.raws, func(r *Raw) bool { return r.Table == RawSlot && r.Index == i })
+}
+
+func (s *step) restore(i int) {
+	row := &SlotRow{Index: i, Status: SlotLeased, Epoch: s.set.Pool().EpochSeq}
+	for j := range s.set.leases.list {
+		if l := s.set.leases.list[j].row; l != nil && l.Status != LeaseEnded && slices.Contains(l.Slots, i) {
+			row.Epoch = l.Epoch
+			s.set.slots.insert(i, row, nil)
+			return
+		}
+	}
+	s.set.slots.insert(i, row, nil)
+	s.cool(i)
 }
 
 // check recounts.
@@ -620,8 +651,14 @@ func (s *step) count() counts {
 	return c
 }
 
-// recount writes what the rows say into the counts.
+// recount writes what the rows say into the counts. A slot whose row is missing gets one again: that of the lease that names it, or a
+// cooling one.
 func (s *step) recount() error {
+	for i := range s.highest() {
+		if s.set.Slot(i) == nil && !s.isRaw(i) {
+			s.restore(i)
+		}
+	}
 	c := s.count()
 	p := s.pool()
 	p.Used, p.Cooling, p.Slots, p.Offered = c.pool.Used, c.pool.Cooling, c.pool.Slots, c.pool.Offered

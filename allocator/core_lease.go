@@ -27,7 +27,9 @@ type acquire struct {
 	lease    *LeaseRow  // the answer
 	slots    []heldSlot // of it
 	leftUS   int64      // from the step to its end
+	mostUS   int64      // beyond which nothing prolongs it
 	existing bool
+	claimed  bool       // it was an offer until now
 	queued   *TicketRow // or this
 	again    bool       // or neither: lapsed leases are left, so that it is worth to ask again
 }
@@ -42,11 +44,11 @@ func (c *acquire) need(n *Need) {
 }
 
 func (c *acquire) run(s *step) error {
-	c.lease, c.slots, c.existing, c.queued, c.again = nil, c.slots[:0], false, nil, false
+	c.lease, c.slots, c.existing, c.claimed, c.queued, c.again = nil, c.slots[:0], false, false, nil, false
 	err := c.judge(s)
 	if err == nil && c.lease != nil {
 		c.slots, err = s.appendSlots(c.slots, c.lease)
-		c.leftUS = s.left(c.lease)
+		c.leftUS, c.mostUS = s.left(c.lease), s.set.Pool().maxUntil(c.lease)
 	}
 	return err
 }
@@ -84,6 +86,11 @@ func (s *step) left(l *LeaseRow) int64 {
 }
 
 func (c *acquire) judge(s *step) error {
+	if s.set.live(c.attempt) == nil && s.set.waiting(c.attempt) == nil { // what is wrong writes nothing, not even a sweep
+		if err := c.within(s); err != nil {
+			return err
+		}
+	}
 	if err := s.lapse(maxLapses); err != nil {
 		return err
 	}
@@ -100,14 +107,15 @@ func (c *acquire) judge(s *step) error {
 			return err
 		}
 	}
+	if err := s.unreadableLease(c.attempt); err != nil {
+		return err
+	}
 	p := s.set.Pool()
 	switch {
 	case p.Status != PoolOpen:
 		return ErrDraining
 	case p.Blocked:
 		return errBlocked
-	case c.params.Units > p.Capacity && p.Capacity > 0:
-		return invalid("Units", "%d, the capacity is %d", c.params.Units, p.Capacity)
 	}
 	if t := s.set.waiting(c.attempt); t != nil {
 		return c.rejoin(s, t)
@@ -115,10 +123,22 @@ func (c *acquire) judge(s *step) error {
 	if c.ticket > 0 {
 		return ErrTicketLost
 	}
-	if err := c.within(s); err != nil {
-		return err
-	}
 	return c.enter(s)
+}
+
+// unreadableLease says that an attempt may have a lease that can't be read: nobody gets another one for it.
+func (s *step) unreadableLease(attempt string) error {
+	for _, r := range s.set.raws {
+		if r.Table != RawLease {
+			continue
+		}
+		for _, c := range r.Columns {
+			if c.Name == "attempt" && string(c.Value) == attempt {
+				return &CorruptError{What: "the " + r.Field + " of the attempt's lease"}
+			}
+		}
+	}
+	return nil
 }
 
 var errBlocked = fmt.Errorf("%w: nothing is granted until Check has repaired the counts", ErrCorrupt)
@@ -128,6 +148,10 @@ func (c *acquire) within(s *step) error {
 	p := s.set.Pool()
 	most := p.Policy.MaxLease.Microseconds()
 	switch {
+	case p.Status != PoolOpen:
+		return ErrDraining
+	case c.params.Units > p.Capacity && p.Capacity > 0:
+		return invalid("Units", "%d, the capacity is %d", c.params.Units, p.Capacity)
 	case c.params.MaxUS > most:
 		return invalid("MaxLease", "%v, the pool's is %v", micros(c.params.MaxUS), p.Policy.MaxLease)
 	case cmp.Or(c.params.TTLUS, p.Policy.TTL.Microseconds()) > cmp.Or(c.params.MaxUS, most):
@@ -152,6 +176,7 @@ func (c *acquire) replay(s *step, l *LeaseRow) error {
 		l.Status = LeaseLive
 		s.start(l)
 		s.pool().Offered--
+		c.claimed = true
 	}
 	c.lease, c.existing = l, true
 	return nil
@@ -302,6 +327,7 @@ type cancel struct {
 
 	lease  *LeaseRow
 	ticket bool
+	upTo   uint64 // leases with no higher epoch were judged
 }
 
 func (c *cancel) need(n *Need) {
@@ -311,7 +337,7 @@ func (c *cancel) need(n *Need) {
 }
 
 func (c *cancel) run(s *step) error {
-	c.lease, c.ticket = nil, false
+	c.lease, c.ticket, c.upTo = nil, false, s.set.Pool().EpochSeq
 	if l := s.set.live(c.attempt); l != nil && l.Holder.Incarnation == c.holder {
 		if err := s.end(l, EndRow{Reason: ReasonReleased, AtUS: s.now}); err != nil {
 			return err
@@ -404,6 +430,7 @@ type renew struct {
 	slots   []heldSlot
 	renewed RenewRow
 	leftUS  int64 // from this step on: less than what a stored answer says (R24)
+	mostUS  int64
 }
 
 func (c *renew) need(n *Need) {
@@ -450,7 +477,7 @@ func (c *renew) run(s *step) error {
 }
 
 func (c *renew) answer(s *step, l *LeaseRow) (err error) {
-	c.lease, c.renewed, c.leftUS = l, l.Renewed, s.left(l)
+	c.lease, c.renewed, c.leftUS, c.mostUS = l, l.Renewed, s.left(l), s.set.Pool().maxUntil(l)
 	c.slots, err = s.appendSlots(c.slots[:0], l)
 	return err
 }

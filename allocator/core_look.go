@@ -89,8 +89,8 @@ func (c *verify) run(s *step) error {
 		c.answer.Status = VerifyStale
 		return nil
 	}
-	for _, raw := range s.set.raws {
-		return &CorruptError{What: "the " + raw.Field + " of a row"}
+	if len(s.set.raws) > 0 {
+		return &CorruptError{What: "the " + s.set.raws[0].Field + " of a row"}
 	}
 	r := s.set.Slot(c.index)
 	if r == nil || s.broken(r) != "" {

@@ -18,9 +18,11 @@ type Lease struct {
 	first [1]heldSlot // room for the slot of most
 
 	mu       sync.Mutex
+	latest   *LeaseRow     // as it was seen last: Rebase dates a lease anew
 	sent     instant       // of the request that was answered last
 	left     time.Duration // from then on
 	expires  int64
+	most     int64 // no renewal prolongs it beyond
 	seq      int64
 	existing bool
 	keeping  bool
@@ -33,8 +35,8 @@ type Lease struct {
 func (l *LeaseRow) margin() time.Duration { return max(micros(l.TTLUS)/10, time.Second) }
 
 // newLease makes the handle of a lease that lives for left from an instant before the store's now.
-func (p *Pool) newLease(row *LeaseRow, slots []heldSlot, expires, left int64, sent instant) *Lease {
-	l := &Lease{pool: p, row: row, sent: sent, left: micros(left) - row.margin(), expires: expires, seq: row.RenewSeq}
+func (p *Pool) newLease(row *LeaseRow, slots []heldSlot, expires, left, most int64, sent instant) *Lease {
+	l := &Lease{pool: p, row: row, latest: row, sent: sent, left: micros(left) - row.margin(), expires: expires, most: most, seq: row.RenewSeq}
 	l.slots = append(l.first[:0], slots...)
 	return l
 }
@@ -55,10 +57,17 @@ func (p *Pool) register(l *Lease, existing bool) *Lease {
 
 // one is register without its news. p.mu is held.
 func (p *Pool) one(l *Lease, existing bool) *Lease {
+	if p.over[l.row.Epoch] { // it ended while its handle was made
+		l.ended, l.err = true, &LostError{}
+		return l
+	}
 	attempt := l.row.Attempt
 	if old := p.leases[attempt]; old != nil && old.row.Epoch == l.row.Epoch && old.open() {
 		old.mu.Lock()
 		old.existing = old.existing || existing
+		if l.seq >= old.seq {
+			old.latest, old.most = l.latest, l.most
+		}
 		old.mu.Unlock()
 		return old
 	}
@@ -84,8 +93,11 @@ func (l *Lease) open() bool {
 
 // Ref names the lease for other processes.
 func (l *Lease) Ref() Ref {
+	l.mu.Lock()
+	latest := l.latest
+	l.mu.Unlock()
 	r := l.ref()
-	r.Identity = l.row.Identity(l.pool.name)
+	r.Identity = latest.Identity(l.pool.name)
 	return r
 }
 
@@ -153,10 +165,62 @@ func (l *Lease) Err() error {
 	return l.err
 }
 
+// finish closes the handles of leases that ended, and remembers them for calls that are about to make one.
+func (p *Pool) finish(over []*LeaseRow) {
+	for _, l := range over {
+		p.mu.Lock()
+		h := p.leases[l.Attempt]
+		if p.pending.Load() > 0 {
+			p.over[l.Epoch] = true
+		}
+		p.mu.Unlock()
+		if h != nil && h.row.Epoch == l.Epoch {
+			h.finish(l.cause())
+		}
+	}
+}
+
+// handle returns the handle of a lease, if this process has one.
+func (p *Pool) handle(is func(*LeaseRow) bool) *Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.leases {
+		if is(l.row) {
+			return l
+		}
+	}
+	return nil
+}
+
+// cause is what a handle says of the end of its lease.
+func (l *LeaseRow) cause() error {
+	if l.End.Reason == ReasonReleased {
+		return nil
+	}
+	return &LostError{Reason: l.End.Reason}
+}
+
+// expect begins a call that may make a handle; the call ends with settled.
+func (p *Pool) expect() { p.pending.Add(1) }
+
+func (p *Pool) settled() {
+	if p.pending.Add(-1) > 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.over) > 0 && p.pending.Load() == 0 {
+		clear(p.over)
+	}
+}
+
 // finish closes Done, once.
-func (l *Lease) finish(cause error) {
+func (l *Lease) finish(cause error) { l.finishAs(cause) }
+
+// finishAs is finish that tells whether it was this call that did it.
+func (l *Lease) finishAs(cause error) (first bool) {
 	l.mu.Lock()
-	first := !l.ended
+	first = !l.ended
 	if first {
 		l.ended, l.err = true, cause
 		if l.done != nil {
@@ -165,7 +229,7 @@ func (l *Lease) finish(cause error) {
 	}
 	l.mu.Unlock()
 	if !first {
-		return
+		return false
 	}
 	p := l.pool
 	p.mu.Lock()
@@ -173,14 +237,16 @@ func (l *Lease) finish(cause error) {
 	if p.leases[l.row.Attempt] == l {
 		delete(p.leases, l.row.Attempt)
 	}
+	return true
 }
 
 // renewed takes the answer to a renewal that was sent at an instant.
-func (l *Lease) renewed(seq, expires, left int64, sent instant) {
+func (l *Lease) renewed(c *renew, sent instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if seq > l.seq || seq == l.seq && l.pool.since(sent) < l.pool.since(l.sent) {
-		l.seq, l.expires, l.sent, l.left = seq, expires, sent, micros(left)-l.row.margin()
+	if c.seq > l.seq || c.seq == l.seq && l.pool.since(sent) < l.pool.since(l.sent) {
+		l.seq, l.expires, l.sent, l.left = c.seq, c.renewed.ExpiresUS, sent, micros(c.leftUS)-l.row.margin()
+		l.latest, l.most = c.lease, c.mostUS
 	}
 }
 
@@ -301,7 +367,7 @@ func (l *Lease) pause() time.Duration {
 func (l *Lease) oldest() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.expires >= l.row.MaxUS
+	return l.expires >= l.most
 }
 
 // Renewal is the answer to a Renew.
@@ -332,6 +398,8 @@ func (p *Pool) renew(ctx context.Context, ref Ref, seq int64) (Renewal, error) {
 	if ref.Pool != p.name {
 		return Renewal{}, &StaleError{}
 	}
+	p.expect()
+	defer p.settled()
 	c := p.renews.Get()
 	c.reset()
 	c.ref, c.seq = ref, seq
@@ -342,8 +410,8 @@ func (p *Pool) renew(ctx context.Context, ref Ref, seq int64) (Renewal, error) {
 	}
 	defer p.renews.Put(c)
 	expires, left := c.renewed.ExpiresUS, c.leftUS
-	l := p.register(p.newLease(c.lease, c.slots, expires, left, sent), true)
-	l.renewed(seq, expires, left, sent)
+	l := p.register(p.newLease(c.lease, c.slots, expires, left, c.mostUS, sent), true)
+	l.renewed(c, sent)
 	return Renewal{Lease: l, ExpiresAt: timeOf(expires), Left: micros(c.renewed.LeftUS), Lapsed: c.renewed.Lapsed}, nil
 }
 
@@ -360,12 +428,9 @@ func (p *Pool) Release(ctx context.Context, ref Ref) (Released, error) {
 		return Released{}, wrap("release", err)
 	}
 	r, err := p.release(ctx, ref)
-	if err == nil {
-		p.mu.Lock()
-		l := p.leases[r.Last.Attempt]
-		p.mu.Unlock()
-		if l != nil && l.row.Epoch == ref.Epoch {
-			l.finish(nil)
+	if err == nil || errors.Is(err, ErrStale) { // also if an earlier try has released it
+		if l := p.handle(func(l *LeaseRow) bool { return l.Epoch == ref.Epoch && l.ID == ref.ID }); l != nil {
+			l.finish(err)
 		}
 	}
 	return r, wrap("release", err)

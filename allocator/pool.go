@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stint-go/stint/internal/combine"
+	"github.com/stint-go/stint/internal/fault"
 )
 
 // Options are the options of a Pool; the zero value has all defaults.
@@ -73,11 +74,13 @@ type Pool struct {
 	releases combine.Spare[release]
 
 	here     atomic.Int64 // calls that wait
+	pending  atomic.Int64 // calls that may still make a handle of what a step has granted
 	mu       sync.Mutex
 	leases   map[string]*Lease // handles by attempt
 	tidyAt   int               // how many handles are too many
 	waiters  map[string]*waiter
-	probedTo int64 // epoch up to which owners were asked
+	over     map[uint64]bool // epochs of own leases that ended while calls were pending
+	probedTo int64           // epoch up to which owners were asked
 	random   sync.Mutex
 	lastID   LeaseID // scratch of newID
 }
@@ -109,7 +112,7 @@ func newPool(s Store, name string, o Options) (*Pool, error) {
 	if o.Owners == nil {
 		o.Owners = System()
 	}
-	p := &Pool{store: s, name: name, o: o, leases: map[string]*Lease{}, waiters: map[string]*waiter{}}
+	p := &Pool{store: s, name: name, o: o, leases: map[string]*Lease{}, waiters: map[string]*waiter{}, over: map[uint64]bool{}}
 	if o.Holder != nil {
 		p.holder = *o.Holder
 	} else {
@@ -172,6 +175,9 @@ func (p *Pool) newID() LeaseID {
 	defer p.random.Unlock()
 	if _, err := io.ReadFull(p.o.Rand, p.lastID[:]); err != nil {
 		panic(fmt.Sprintf("allocator: no randomness: %v", err)) // as crypto/rand itself
+	}
+	if p.lastID == (LeaseID{}) {
+		panic("allocator: no randomness: all zeros")
 	}
 	return p.lastID
 }
@@ -281,6 +287,9 @@ func (b *batch) done() {
 	if len(s.granted)+len(s.dropped) > 0 {
 		b.pool.deliver(s.granted, s.dropped, b.sent)
 	}
+	if len(s.over) > 0 {
+		b.pool.finish(s.over)
+	}
 	if b.pool.o.Observer != nil {
 		leader := b.commands[0].base()
 		for _, l := range s.ended {
@@ -328,12 +337,7 @@ func (p *Pool) outcome(c command, err, cause error) error {
 	case errors.Is(err, combine.ErrPanicked):
 		return errors.Join(ErrUncertain, err)
 	}
-	for _, known := range []error{ErrUnavailable, ErrUncertain, ErrClosed, ErrSchema} {
-		if errors.Is(err, known) {
-			return err
-		}
-	}
-	return errors.Join(ErrUncertain, err)
+	return fault.OrUncertain(err)
 }
 
 // look runs a command that changes nothing, beside the lane.
@@ -355,8 +359,11 @@ func (p *Pool) look(ctx context.Context, c command) error {
 		judged = true
 		return s.apply([]command{c})
 	}, &judged)
-	if err != nil {
+	if err != nil && !fault.HasPhase(err) {
 		return errors.Join(ErrUnavailable, err) // a look is never applied
+	}
+	if err != nil {
+		return err
 	}
 	return c.base().err
 }
@@ -380,7 +387,8 @@ func (p *Pool) Create(ctx context.Context, spec Spec) (PoolState, error) {
 		policy := DefaultPolicy()
 		spec.Policy = &policy
 	}
-	spec.Groups = append([]Group(nil), spec.Groups...)
+	// The caller's own maps may change as soon as it is back, and a leader may still work for it.
+	spec.Groups, spec.Attrs = append([]Group(nil), spec.Groups...), cloneAttrs(spec.Attrs)
 	sortGroups(spec.Groups)
 	c := &create{name: p.name, spec: spec}
 	if err := p.do(ctx, c); err != nil {
@@ -438,7 +446,10 @@ func (p *Pool) Resize(ctx context.Context, a Admin, capacity int) (PoolState, er
 // now on. Nothing is ended (R19).
 func (p *Pool) Drain(ctx context.Context, a Admin, deadline time.Time) (PoolState, error) {
 	at := int64(0)
-	if !deadline.IsZero() {
+	switch {
+	case deadline.Year() > maxYear:
+		return PoolState{}, wrap("drain", invalid("deadline", "in the year %d", deadline.Year()))
+	case !deadline.IsZero():
 		at = max(deadline.UnixMicro(), 1)
 	}
 	return p.admin(ctx, "drain", a, at, func(s *step) error { return s.drain(at) })
@@ -455,6 +466,7 @@ func (p *Pool) Configure(ctx context.Context, a Admin, c Configuration) (PoolSta
 	if err := c.validate(); err != nil {
 		return PoolState{}, wrap("configure", err)
 	}
+	c.Attrs = cloneAttrs(c.Attrs)
 	return p.admin(ctx, "configure", a, c, func(s *step) error { return s.configure(&c) })
 }
 
@@ -490,10 +502,6 @@ func (p *Pool) Check(ctx context.Context, repair bool) (PoolState, error) {
 func (p *Pool) Close(ctx context.Context, release bool) error {
 	p.closed.Store(true)
 	p.mu.Lock()
-	handles := make([]*Lease, 0, len(p.leases))
-	for _, l := range p.leases {
-		handles = append(handles, l)
-	}
 	for _, w := range p.waiters {
 		w.end(ErrClosed)
 	}
@@ -509,7 +517,9 @@ func (p *Pool) Close(ctx context.Context, release bool) error {
 		return wrap("close", err)
 	}
 	p.gone.Store(true)
-	for _, l := range handles {
+	// An earlier try may have given back what these are handles of.
+	own := func(l *LeaseRow) bool { return l.Holder.Incarnation == p.holder.Incarnation }
+	for l := p.handle(own); l != nil; l = p.handle(own) {
 		l.finish(nil)
 	}
 	return nil

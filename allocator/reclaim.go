@@ -84,6 +84,7 @@ func (p *Pool) Reclaim(ctx context.Context, r Reclaim) (Reclaimed, error) {
 	if c.last != nil {
 		state := c.last.state(p.name)
 		answer.Last = &state
+		p.finish([]*LeaseRow{c.last}) // also if an earlier try has ended it
 	}
 	return answer, nil
 }
@@ -149,6 +150,9 @@ func (p *Pool) probeOwners(ctx context.Context, most int) (gone int) {
 
 // probeOwner asks for the owner of a live lease, and ends the lease if the owner is proved gone.
 func (p *Pool) probeOwner(ctx context.Context, l *LeaseRow) (v Verdict, ended bool) {
+	if l.Holder.Incarnation == p.holder.Incarnation {
+		return VerdictLive, false // it is this process that asks
+	}
 	v = p.judge(ctx, l.Holder, l.Params.Owner)
 	if v != VerdictDead || l.Status != LeaseLive {
 		return v, false

@@ -84,13 +84,15 @@ func TestR10_ARetryGetsTheSameAnswer(t *testing.T) {
 	if err != nil || first.Last.End.By != "ops" || first.Last.End.Evidence != e.Fingerprint {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	w.acquire(p, "b")
 	w.unchanged(p, "a retry", func() {
 		again, err := p.Reclaim(w.ctx, e.Reclaim(allocator.ReasonForced, "ops"))
 		if err != nil || again.Last.Epoch != 1 || again.Last.End != first.Last.End {
 			t.Errorf("%+v, %v", again, err)
 		}
 	})
+	w.acquire(p, "b")
+	_, err = p.Reclaim(w.ctx, e.Reclaim(allocator.ReasonForced, "ops"))
+	w.want("a retry when the slot was granted again", err, allocator.ErrStale)
 }
 
 func TestT27_BadInputSweepsNothing(t *testing.T) {

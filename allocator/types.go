@@ -25,7 +25,7 @@ type Policy struct {
 	Fenced     bool          // every resource checks epochs: no slot cools
 	OpenGroups bool          // a group that is not listed has weight 1; else it is ErrInvalid
 	Keep       time.Duration // how long an ended lease is remembered: 1 to 90 days
-	JumpGuard  time.Duration // a clock that moves further than this between two steps has jumped: 1 min to 30 days
+	JumpGuard  time.Duration // a clock that moves further than this between two steps has jumped: 1 min to 30 days, at least twice the TTL
 }
 
 // DefaultPolicy returns the defaults.
@@ -241,6 +241,14 @@ func labelMap(list []Label) map[string]string {
 		m[l.Key] = l.Value
 	}
 	return m
+}
+
+func cloneAttrs(attrs map[int]map[string]string) map[int]map[string]string {
+	attrs = maps.Clone(attrs)
+	for i, m := range attrs {
+		attrs[i] = maps.Clone(m)
+	}
+	return attrs
 }
 
 func timeOf(us int64) time.Time {

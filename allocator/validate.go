@@ -31,6 +31,7 @@ const (
 	minGuard, maxGuard = time.Minute, 30 * 24 * time.Hour
 
 	maxCounter = math.MaxInt64
+	maxYear    = 9999
 )
 
 // validateName accepts valid UTF-8 of 1 to 256 bytes without control characters that is not spaces alone.
@@ -121,6 +122,9 @@ func (p *Policy) validate() error {
 		if err := validateSpan(x.field, x.d, x.least, x.most); err != nil {
 			return err
 		}
+	}
+	if p.JumpGuard < 2*p.TTL {
+		return invalid("Policy.JumpGuard", "%v, want at least twice the TTL", p.JumpGuard)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func work(ctx context.Context, name, path string, out io.Writer) error {
 	return nil
 }
 
-func job(ctx context.Context, p *allocator.Pool, attempt string, say func(l *allocator.Lease, what, note string) error) error {
+func job(ctx context.Context, p *allocator.Pool, attempt string, say func(l *allocator.Lease, what, note string) error) (err error) {
 	l, err := p.AcquireWait(ctx, allocator.Request{Attempt: attempt, Units: 1, Labels: map[string]string{"job": attempt}})
 	if err != nil {
 		return err
@@ -71,7 +71,9 @@ func job(ctx context.Context, p *allocator.Pool, attempt string, say func(l *all
 	go func() { kept <- l.Keep(keeping) }()
 	defer func() {
 		stop()
-		<-kept
+		if lost := <-kept; err == nil && lost != nil && !errors.Is(lost, allocator.ErrLost) && !errors.Is(lost, allocator.ErrLapsed) {
+			err = lost // else the work has found out by itself
+		}
 	}()
 	if err := say(l, took, ""); err != nil {
 		return err

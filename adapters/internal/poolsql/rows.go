@@ -241,7 +241,7 @@ func (r *slotRec) pack(pool int64, s *allocator.SlotRow) error {
 // unpack returns the row, or the raw one if it can't be.
 func (r *slotRec) unpack() (*allocator.SlotRow, *allocator.Raw) {
 	s := &allocator.SlotRow{Index: int(r.index), Epoch: uint64(r.epoch), CoolUS: r.cools, Rev: r.rev}
-	field := ""
+	var field string
 	switch {
 	case !narrow(&s.Status, r.state):
 		field = "state"
