@@ -279,3 +279,95 @@ func TestR7_ARenewalNeverShortens(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
+
+func TestSweep_PurgesAfterKeep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.pool(1)
+	w.release(w.acquire(p, "a"))
+	for _, c := range []struct{ us, purged int64 }{{7 * day * 1_000_000, 0}, {7*day*1_000_000 + 1, 1}} {
+		w.setUS(c.us)
+		if s, err := p.Sweep(w.ctx, 1); err != nil || s.Purged != int(c.purged) {
+			t.Errorf("at %d µs: %+v, %v", c.us, s, err)
+		}
+	}
+}
+
+func TestR10_AnOfferIsNotReclaimed(t *testing.T) {
+	bubble(t, func(w *world) {
+		p := w.bubblePool(1)
+		l := w.acquire(p, "a")
+		w.abandon("b")
+		w.release(l)
+		e := w.probe(p, 0)
+		w.unchanged(p, "a reclaim of an offer", func() {
+			_, err := p.Reclaim(w.ctx, e.Reclaim(allocator.ReasonForced, "test"))
+			w.want("of an offer", err, allocator.ErrNotReclaimable)
+		})
+	})
+}
+
+func TestR10_ARetryHasTheSameEvidence(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.pool(1)
+	l := w.acquire(p, "a")
+	old := w.probe(p, 0)
+	if _, err := l.Renew(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Reclaim(w.ctx, w.probe(p, 0).Reclaim(allocator.ReasonForced, "test")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.Reclaim(w.ctx, old.Reclaim(allocator.ReasonForced, "test"))
+	w.want("with older evidence", err, allocator.ErrStale)
+}
+
+func TestR17_VerifyToTheMicrosecond(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.pool(1)
+	l := w.acquire(p, "a")
+	for _, c := range []struct {
+		us     int64
+		status allocator.VerifyStatus
+		err    error
+	}{{60_000_000, allocator.VerifyCurrent, nil}, {60_000_001, allocator.VerifyLapsed, allocator.ErrLapsed}} {
+		w.setUS(c.us)
+		v, err := p.Verify(w.ctx, 0, l.Epoch())
+		w.want("verify", err, c.err)
+		if v.Status != c.status {
+			t.Errorf("at %d µs: %v", c.us, v.Status)
+		}
+	}
+}
+
+// A process that waits for an attempt does not get the lease of another one because it renews that one's by its Ref.
+func TestR2b_AWaiterGetsNoLeaseOfAnotherProcess(t *testing.T) {
+	bubble(t, func(w *world) {
+		a, b, c := w.bubblePool(1), w.process(own), w.process(own)
+		w.acquire(a, "a")
+		ctx, cancel := context.WithCancel(w.ctx)
+		down := &unavailable{Store: w.store}
+		h := b.Holder()
+		b, err := allocator.New(down, "worktrees", allocator.Options{Rand: newSource(9), Holder: &h})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := w.wait(ctx, b, request("b"))
+		synctest.Wait()
+		down.down.Store(true) // its ticket ends unseen
+		time.Sleep(61 * time.Second)
+		l := w.acquire(c, "b")
+		down.down.Store(false)
+		if _, err := b.Renew(w.ctx, l.Ref(), 1); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if x.over() && x.err == nil {
+			t.Error("it has the lease of another process")
+		}
+		cancel()
+		<-x.done
+	})
+}
