@@ -132,11 +132,7 @@ func (p *Pool) take(c *acquire, sent instant) (*Lease, error) {
 	if l.remains() == 0 && (!c.existing || c.claimed) {
 		return nil, p.refuse(l)
 	}
-	l = p.register(l, c.existing)
-	if !l.open() { // another call of this process ended it meanwhile
-		return nil, cmp.Or(l.Err(), error(&LostError{Reason: ReasonReleased}))
-	}
-	return l, nil
+	return p.register(l, c.existing), nil // done already, if another call of this process ended it meanwhile
 }
 
 // refuse gives back a lease that came too late (R24).

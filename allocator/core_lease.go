@@ -123,6 +123,9 @@ func (c *acquire) judge(s *step) error {
 	if c.ticket > 0 {
 		return ErrTicketLost
 	}
+	if err := c.within(s); err != nil { // of an attempt whose lease is over only now
+		return err
+	}
 	return c.enter(s)
 }
 

@@ -66,7 +66,7 @@ func (w *machine) drawPolicy(r *rapid.T) *allocator.Policy {
 	p.Fenced = rapid.IntRange(0, 4).Draw(r, "fenced") == 0
 	p.OpenGroups = rapid.IntRange(0, 4).Draw(r, "open groups") > 0
 	p.Keep = rapid.SampledFrom([]time.Duration{7 * 24 * time.Hour, 24 * time.Hour}).Draw(r, "keep")
-	p.JumpGuard = rapid.SampledFrom([]time.Duration{24 * time.Hour, 30 * time.Minute, time.Minute}).Draw(r, "jump guard")
+	p.JumpGuard = rapid.SampledFrom([]time.Duration{24 * time.Hour, 30 * time.Minute, 2 * time.Minute}).Draw(r, "jump guard")
 	return &p
 }
 
