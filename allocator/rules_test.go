@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-go/stint/allocator"
+	"github.com/stint-go/stint/allocator/allocatortest"
 )
 
 func TestStep_AdminCallsEndFirstWhatIsOver(t *testing.T) {
@@ -216,5 +217,65 @@ func TestR24_AReplayedRenewalDoesNotBeginAnew(t *testing.T) {
 	again, err := p.Renew(w.ctx, l.Ref(), 1)
 	if err != nil || !again.ExpiresAt.Equal(first.ExpiresAt) || again.Left != first.Left || l.Left() != 4*time.Second {
 		t.Errorf("%v; until %v, was %v; %v and %v left", err, again.ExpiresAt, first.ExpiresAt, again.Left, l.Left())
+	}
+}
+
+// abandon leaves a ticket in the store that nobody waits with any more, and returns its process.
+func (w *world) abandon(attempt string) *allocator.Pool {
+	w.t.Helper()
+	store := &unavailable{Store: w.store}
+	h := w.process(own).Holder()
+	p, err := allocator.New(store, "worktrees", allocator.Options{Rand: newSource(9), Holder: &h})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.ctx)
+	x := w.wait(ctx, p, request(attempt))
+	synctest.Wait()
+	store.down.Store(true)
+	cancel()
+	<-x.done
+	store.down.Store(false)
+	return p
+}
+
+func TestR6b_ATicketThatNobodyWaitsWithGetsAnOffer(t *testing.T) {
+	bubble(t, func(w *world) {
+		p := w.bubblePool(1)
+		l := w.acquire(p, "a")
+		q := w.abandon("b")
+		if _, err := q.Release(w.ctx, l.Ref()); err != nil { // its own step hands out
+			t.Fatal(err)
+		}
+		if s := w.state(p); s.Offered != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestR13_CloseGivesUpTickets(t *testing.T) {
+	bubble(t, func(w *world) {
+		p := w.bubblePool(1)
+		w.acquire(p, "a")
+		q := w.abandon("b")
+		if err := q.Close(w.ctx, true); err != nil {
+			t.Fatal(err)
+		}
+		if s := w.state(p); s.Waiting != 0 || s.Used != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestR7_ARenewalNeverShortens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	store := allocatortest.NewStrict(w.now)
+	w.store = store
+	p := w.pool(1)
+	l := w.acquire(p, "a")
+	store.SpoilLease("worktrees", l.Epoch(), func(r *allocator.LeaseRow) { r.ExpiresUS += 3_600_000_000 })
+	if r, err := p.Renew(w.ctx, allocator.Ref{Pool: "worktrees", ID: l.Ref().ID, Epoch: l.Epoch()}, 1); err != nil || !r.ExpiresAt.Equal(at(3660)) {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

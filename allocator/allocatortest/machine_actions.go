@@ -270,7 +270,7 @@ func (w *machine) leave(r *rapid.T) {
 	}
 	x := p.waiters[rapid.IntRange(0, len(p.waiters)-1).Draw(r, "waiter")]
 	w.log(r, p, "the waiter for "+x.request.Attempt+" leaves")
-	if rapid.IntRange(0, 3).Draw(r, "cut") == 3 { // its ticket stays, and nobody waits with it
+	if rapid.Bool().Draw(r, "cut") { // its ticket stays, and nobody waits with it
 		p.line.set(true, false)
 		x.cancel()
 		synctest.Wait()
