@@ -227,8 +227,9 @@ func (p *Pool) exit(w *waiter, attempt string, l *Lease, cause error) error {
 	w.calls--
 	last := w.calls == 0
 	mine := last && l == nil && (w.ticket > 0 || errors.Is(cause, ErrUncertain)) && !errors.Is(cause, ErrTicketLost)
-	if h := p.leases[attempt]; h != nil && h.row.Holder.Incarnation == p.holder.Incarnation && h.open() {
-		mine = false // another call works with the attempt's lease
+	c := &cancel{attempt: attempt, holder: p.holder.Incarnation}
+	if h := p.leases[attempt]; h != nil && h.open() {
+		c.keep = h.row.Epoch // another call works with it
 	}
 	switch {
 	case last && mine:
@@ -241,7 +242,7 @@ func (p *Pool) exit(w *waiter, attempt string, l *Lease, cause error) error {
 		return cause
 	}
 	// A grant that met the end of ctx is released by this too.
-	err := p.doDetached(leaveDeadline, &cancel{attempt: attempt, holder: p.holder.Incarnation})
+	err := p.doDetached(leaveDeadline, c)
 	p.mu.Lock()
 	delete(p.waiters, attempt)
 	p.mu.Unlock()

@@ -327,6 +327,7 @@ type cancel struct {
 	call
 	attempt string
 	holder  Incarnation
+	keep    uint64 // a lease with this epoch stays
 
 	lease  *LeaseRow
 	ticket bool
@@ -341,7 +342,7 @@ func (c *cancel) need(n *Need) {
 
 func (c *cancel) run(s *step) error {
 	c.lease, c.ticket, c.upTo = nil, false, s.set.Pool().EpochSeq
-	if l := s.set.live(c.attempt); l != nil && l.Holder.Incarnation == c.holder {
+	if l := s.set.live(c.attempt); l != nil && l.Holder.Incarnation == c.holder && l.Epoch != c.keep {
 		if err := s.end(l, EndRow{Reason: ReasonReleased, AtUS: s.now}); err != nil {
 			return err
 		}
