@@ -132,11 +132,7 @@ func (p *Pool) take(c *acquire, sent instant) (*Lease, error) {
 	if l.remains() == 0 && (!c.existing || c.claimed) {
 		return nil, p.refuse(l)
 	}
-	l = p.register(l, c.existing)
-	if !l.open() { // another call of this process ended it meanwhile
-		return nil, cmp.Or(l.Err(), error(&LostError{Reason: ReasonReleased}))
-	}
-	return l, nil
+	return p.register(l, c.existing), nil // done already, if another call of this process ended it meanwhile
 }
 
 // refuse gives back a lease that came too late (R24).
@@ -231,8 +227,9 @@ func (p *Pool) exit(w *waiter, attempt string, l *Lease, cause error) error {
 	w.calls--
 	last := w.calls == 0
 	mine := last && l == nil && (w.ticket > 0 || errors.Is(cause, ErrUncertain)) && !errors.Is(cause, ErrTicketLost)
-	if h := p.leases[attempt]; h != nil && h.row.Holder.Incarnation == p.holder.Incarnation && h.open() {
-		mine = false // another call works with the attempt's lease
+	c := &cancel{attempt: attempt, holder: p.holder.Incarnation}
+	if h := p.leases[attempt]; h != nil && h.open() {
+		c.keep = h.row.Epoch // another call works with it
 	}
 	switch {
 	case last && mine:
@@ -245,7 +242,7 @@ func (p *Pool) exit(w *waiter, attempt string, l *Lease, cause error) error {
 		return cause
 	}
 	// A grant that met the end of ctx is released by this too.
-	err := p.doDetached(leaveDeadline, &cancel{attempt: attempt, holder: p.holder.Incarnation})
+	err := p.doDetached(leaveDeadline, c)
 	p.mu.Lock()
 	delete(p.waiters, attempt)
 	p.mu.Unlock()

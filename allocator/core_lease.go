@@ -123,6 +123,9 @@ func (c *acquire) judge(s *step) error {
 	if c.ticket > 0 {
 		return ErrTicketLost
 	}
+	if err := c.within(s); err != nil { // of an attempt whose lease is over only now
+		return err
+	}
 	return c.enter(s)
 }
 
@@ -324,6 +327,7 @@ type cancel struct {
 	call
 	attempt string
 	holder  Incarnation
+	keep    uint64 // a lease with this epoch stays
 
 	lease  *LeaseRow
 	ticket bool
@@ -338,7 +342,7 @@ func (c *cancel) need(n *Need) {
 
 func (c *cancel) run(s *step) error {
 	c.lease, c.ticket, c.upTo = nil, false, s.set.Pool().EpochSeq
-	if l := s.set.live(c.attempt); l != nil && l.Holder.Incarnation == c.holder {
+	if l := s.set.live(c.attempt); l != nil && l.Holder.Incarnation == c.holder && l.Epoch != c.keep {
 		if err := s.end(l, EndRow{Reason: ReasonReleased, AtUS: s.now}); err != nil {
 			return err
 		}

@@ -41,7 +41,8 @@ var (
 	ErrInvalid = fault.ErrInvalid
 	// ErrFingerprintVersion: a fingerprint of a version that this release does not know.
 	ErrFingerprintVersion = errors.New("unknown fingerprint version")
-	// ErrCorrupt: stored rows contradict each other (see [CorruptError]). Nothing is granted until Check has repaired it.
+	// ErrCorrupt: a row that the call needs can't be read, or stored rows contradict each other (see [CorruptError]). Where Check has found
+	// wrong counts, nothing is granted until it has repaired them.
 	ErrCorrupt = errors.New("corrupt")
 )
 

@@ -243,7 +243,7 @@ func TestT21_AGrantThatComesTooLate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store.delay = 9 * time.Second
+		store.delay.Store(int64(9 * time.Second))
 		r := request("run")
 		r.TTL = 5 * time.Second
 		_, err = p.Acquire(w.ctx, r)
@@ -257,14 +257,13 @@ func TestT21_AGrantThatComesTooLate(t *testing.T) {
 // late is a store whose first answers are late: the step is long over.
 type late struct {
 	allocator.Store
-	delay time.Duration
+	delay atomic.Int64
 }
 
 func (s *late) Step(ctx context.Context, n allocator.Need, f func(int64, *allocator.Set) error) error {
 	err := s.Store.Step(ctx, n, f)
 	if !n.ReadOnly {
-		time.Sleep(s.delay)
-		s.delay = 0
+		time.Sleep(time.Duration(s.delay.Swap(0)))
 	}
 	return err
 }

@@ -24,7 +24,8 @@ type Options struct {
 	Clock func() (wall time.Time, monotonic time.Duration)
 	// Rand is where ids and the spread of polls come from; nil is crypto/rand.
 	Rand io.Reader
-	// Holder is this incarnation of the process; nil is a new one. Pools of one process should share one: [ThisProcess].
+	// Holder is this incarnation of the process; nil is a new one. Pools of one process should share one: [ThisProcess]. For one pool
+	// a process should have one Pool: two with one Holder take each other's leases for their own.
 	Holder *Holder
 	// HostID is the operator's name for this host. Only such a name proves that the host was booted anew since a lease was taken, so
 	// no two hosts may have the same, and cloned images must not carry it.
@@ -461,7 +462,8 @@ func (p *Pool) Reopen(ctx context.Context, a Admin) (PoolState, error) {
 }
 
 // Configure changes the policy, the listed groups, and attributes of slots. Attributes of a slot in use are ErrBusySlot (R21).
-// A policy rules live leases too: none lives longer than its MaxLease.
+// A policy rules live leases too: none lives longer than its MaxLease. A holder learns of a lower one with its next renewal, so
+// lower it in pools whose resources check epochs, or drain first.
 func (p *Pool) Configure(ctx context.Context, a Admin, c Configuration) (PoolState, error) {
 	if err := c.validate(); err != nil {
 		return PoolState{}, wrap("configure", err)

@@ -52,7 +52,7 @@ const (
 // Verdict is what a probe says of a lease.
 type Verdict uint8
 
-// The verdicts. Only VerdictExpired and VerdictDead allow a Reclaim.
+// The verdicts. Only VerdictExpired and VerdictDead allow a Reclaim without force.
 const (
 	VerdictUnknown Verdict = iota
 	VerdictLive

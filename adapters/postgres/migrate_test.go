@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stint-go/stint/adapters/internal/migrate"
+	"github.com/stint-go/stint/allocator"
 	"github.com/stint-go/stint/internal/testdb"
 	"github.com/stint-go/stint/spendlimit"
 	"github.com/stint-go/stint/spendlimit/spendlimittest"
@@ -40,6 +41,16 @@ func TestSchema_AnyName(t *testing.T) {
 		reserve(t, in(t, newDB(t, pool, o), tx), "k2", 4, "a")
 		commit(t, tx)
 		wants(t, led, "a", 8)
+		p, err := allocator.New(newDB(t, pool, o).Pools(), "p", allocator.Options{})
+		if err == nil {
+			_, err = p.Create(t.Context(), allocator.Spec{Capacity: 2})
+		}
+		if err == nil {
+			_, err = p.Acquire(t.Context(), allocator.Request{Attempt: "k", Units: 2})
+		}
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
 	}
 	for _, name := range []string{strings.Repeat("x", 64), "pg_mine", "nul\x00", "tab\t", "bad\xff"} {
 		o := &Options{Schema: name}

@@ -21,9 +21,9 @@ type Tx struct {
 }
 
 // WithTx returns the stores inside a transaction that the caller began on the same database, so that it commits its own
-// rows and these together. Make a ledger on it, use it, commit; then make another one for the next transaction.
+// rows and these together. Make a ledger or a pool on it, use it, commit; then make another one for the next transaction.
 //
-//   - An answer holds only once the caller has committed. Until then its accounts are locked, so that others wait.
+//   - An answer holds only once the caller has committed. Until then its accounts and pools are locked, so that others wait.
 //   - A step that fails leaves the transaction as it was before, and usable, unless the connection is gone. Nothing is tried
 //     again: after a deadlock or, above READ COMMITTED, a serialization failure the caller begins anew.
 //   - Several calls lock their accounts in the order of the calls: transactions that lock in different orders may deadlock.

@@ -21,7 +21,8 @@ type Tx struct {
 
 // WithTx returns the stores inside tx, which is a transaction of the *sql.DB that the DB was made on. It should have begun
 // IMMEDIATE (package embedded and ncruces do so, modernc with _txlock=immediate): one that has read before it writes is
-// refused if another has written meanwhile. Make the ledgers for one transaction anew, with spendlimit.New on Tx.Spend.
+// refused if another has written meanwhile. Make the ledgers for one transaction anew, with spendlimit.New on
+// Tx.Spend, and the pools, with allocator.New on Tx.Pools.
 //
 // What a call returns, and what an observer hears, counts only once the commit has succeeded. A call that fails leaves the
 // transaction as it was before that call. Where SQLite has given the transaction up itself (a full disk can do that) it is

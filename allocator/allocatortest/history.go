@@ -331,7 +331,7 @@ func (s historyState) apply(c historyCall) (historyAnswer, historyState) {
 	switch { // reclaim
 	case l.end == 0 && l.seq == c.seq:
 		return historyAnswer{what: "reclaimed"}, s.ended(c.epoch, allocator.ReasonForced)
-	case l.end == allocator.ReasonForced && l.seq == c.seq:
+	case l.end == allocator.ReasonForced && l.seq == c.seq && current == c.epoch:
 		return historyAnswer{what: "reclaimed"}, s
 	}
 	return historyAnswer{what: "stale", epoch: current}, s

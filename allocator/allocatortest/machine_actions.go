@@ -66,7 +66,7 @@ func (w *machine) drawPolicy(r *rapid.T) *allocator.Policy {
 	p.Fenced = rapid.IntRange(0, 4).Draw(r, "fenced") == 0
 	p.OpenGroups = rapid.IntRange(0, 4).Draw(r, "open groups") > 0
 	p.Keep = rapid.SampledFrom([]time.Duration{7 * 24 * time.Hour, 24 * time.Hour}).Draw(r, "keep")
-	p.JumpGuard = rapid.SampledFrom([]time.Duration{24 * time.Hour, 30 * time.Minute, time.Minute}).Draw(r, "jump guard")
+	p.JumpGuard = rapid.SampledFrom([]time.Duration{24 * time.Hour, 30 * time.Minute, 2 * time.Minute}).Draw(r, "jump guard")
 	return &p
 }
 
@@ -331,7 +331,8 @@ func (w *machine) ref(r *rapid.T) (allocator.Ref, ModelRef) {
 	}
 	epoch := epochs[len(epochs)-1-min(len(epochs)-1, rapid.IntRange(0, 5).Draw(r, "lease"))]
 	for _, p := range w.procs {
-		if l := p.handles[epoch]; l != nil && rapid.Bool().Draw(r, "text") {
+		// Whether a handle has heard of a Rebase, which changes what its Ref says, is not modelled.
+		if l := p.handles[epoch]; l != nil && w.unchanged(l, epoch) && rapid.Bool().Draw(r, "text") {
 			ref, err := allocator.ParseRef(l.Ref().String())
 			if err != nil {
 				r.Fatal(err)
@@ -340,6 +341,12 @@ func (w *machine) ref(r *rapid.T) (allocator.Ref, ModelRef) {
 		}
 	}
 	return allocator.Ref{Pool: modelPool, ID: w.ids[epoch], Epoch: epoch}, ModelRef{Epoch: epoch}
+}
+
+// unchanged tells whether a handle's lease is what it was at its grant.
+func (w *machine) unchanged(h *allocator.Lease, epoch uint64) bool {
+	l := w.model.byEpoch(epoch)
+	return l == nil || l.identity() == w.identities[h]
 }
 
 func (w *machine) renew(r *rapid.T) {

@@ -161,15 +161,21 @@ func (m *Model) acquire(g *ModelGrant, r allocator.Request, wait bool, had int64
 		if !m.Created {
 			return allocator.ErrNotFound
 		}
+		mine := func(l *modelLease) bool { return l.held() && l.Attempt == r.Attempt }
+		if m.lease(mine) == nil && m.ticket(r.Attempt) == nil { // bad arguments write nothing (R12)
+			switch {
+			case m.Status != allocator.PoolOpen:
+				return allocator.ErrDraining
+			case p.Units > m.Capacity && m.Capacity > 0, !m.allowed(p):
+				return allocator.ErrInvalid
+			}
+		}
 		m.sweepFirst()
 		if known, err := m.known(g, r.Attempt, p); known || err != nil {
 			return err
 		}
-		switch {
-		case m.Status != allocator.PoolOpen:
+		if m.Status != allocator.PoolOpen {
 			return allocator.ErrDraining
-		case p.Units > m.Capacity && m.Capacity > 0:
-			return allocator.ErrInvalid
 		}
 		if t := m.ticket(r.Attempt); t != nil {
 			return m.rejoin(g, t, p, wait, had)
@@ -177,7 +183,7 @@ func (m *Model) acquire(g *ModelGrant, r allocator.Request, wait bool, had int64
 		switch {
 		case had > 0:
 			return allocator.ErrTicketLost
-		case !m.allowed(p):
+		case p.Units > m.Capacity && m.Capacity > 0, !m.allowed(p):
 			return allocator.ErrInvalid
 		case len(m.queue(p.Group)) == 0 && m.fits(p):
 			g.Epoch = m.grant(r.Attempt, p, m.who.Holder).Epoch
@@ -450,7 +456,7 @@ func (m *Model) Reclaim(clock int64, who *ModelProcess, r allocator.Reclaim, evi
 
 func (m *Model) reclaim(epoch uint64, slot int, evidence string, why allocator.Reason, note string, dead bool) (uint64, error) {
 	if l := m.byEpoch(epoch); l != nil && !l.held() && slices.Contains(l.Slots, slot) {
-		if l.Evidence == evidence && l.End.Reason == why {
+		if l.Evidence == evidence && l.End.Reason == why && !m.superseded(l) {
 			return l.Epoch, nil
 		}
 		return 0, allocator.ErrStale

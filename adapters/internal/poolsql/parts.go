@@ -19,8 +19,8 @@ type kind struct {
 // reasons is a set of them, a bit for each.
 type reasons uint
 
-func (w *reasons) add(reason int, if_ bool) {
-	if if_ {
+func (w *reasons) add(reason int, when bool) {
+	if when {
 		*w |= 1 << reason
 	}
 }
