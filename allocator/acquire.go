@@ -54,7 +54,7 @@ func (p *Pool) deliver(granted []grant, dropped []drop, sent instant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range dropped {
-		if w := p.waiters[d.attempt]; w != nil && w.leaving == nil {
+		if w := p.waiters[d.attempt]; w != nil && w.leaving == nil && w.ticket == d.seq { // not an older one that nobody waited with
 			w.end(d.cause)
 		}
 	}

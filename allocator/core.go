@@ -66,6 +66,7 @@ type grant struct {
 // drop is a ticket that ended.
 type drop struct {
 	attempt string
+	seq     int64
 	cause   error
 }
 
@@ -384,7 +385,7 @@ func (s *step) drop(t *TicketRow, cause error) {
 	}
 	s.room = true
 	if t.Holder.Incarnation == s.me {
-		s.dropped = append(s.dropped, drop{t.Attempt, cause})
+		s.dropped = append(s.dropped, drop{t.Attempt, t.Seq, cause})
 	}
 }
 

@@ -371,3 +371,22 @@ func TestR2b_AWaiterGetsNoLeaseOfAnotherProcess(t *testing.T) {
 		<-x.done
 	})
 }
+
+func TestR6c_TheEndOfAnOldTicketIsNotThatOfANewOne(t *testing.T) {
+	bubble(t, func(w *world) {
+		p := w.bubblePool(1)
+		l := w.acquire(p, "a")
+		q := w.abandon("b")
+		time.Sleep(31 * time.Second)
+		x := w.wait(w.ctx, q, request("b")) // its step ends the old ticket
+		synctest.Wait()
+		if x.over() {
+			t.Fatalf("does not wait: %v", x.err)
+		}
+		w.release(l)
+		<-x.done
+		if x.err != nil {
+			t.Error(x.err)
+		}
+	})
+}

@@ -174,6 +174,9 @@ func (x *machineWaiter) over() bool {
 	}
 }
 
+// lost tells whether it is the waiter's ticket that ended.
+func (x *machineWaiter) lost(k ModelGone) bool { return x.ticket > 0 && k.Seq == x.ticket }
+
 // machineEvidence is what was probed at some time.
 type machineEvidence struct {
 	allocator.Evidence
@@ -454,7 +457,7 @@ func (w *machine) collect(r *rapid.T, c command) {
 		w.woken(r, c.who, x.Attempt, ModelGrant{Epoch: x.Epoch, Existing: x.Existing}, nil)
 	}
 	for _, x := range w.model.Gone {
-		if x.Cause != nil && x.Holder == c.who.Holder.Incarnation && c.who.waits(x.Attempt) {
+		if k := c.who.waiter(x.Attempt); x.Cause != nil && k != nil && k.lost(x) {
 			w.woken(r, c.who, x.Attempt, ModelGrant{}, x.Cause)
 		}
 	}

@@ -56,6 +56,8 @@ type ModelProcess struct {
 	HostGiven bool
 	System    func(pid int64) allocator.Process
 	Waits     func(attempt string) bool // here
+
+	asked uint64 // epoch up to which owners were asked, if the last pass did not come to the end
 }
 
 // ModelWoken is a ticket of this process that got its lease; ModelGone one of any process that ended without.
@@ -67,6 +69,7 @@ type (
 	}
 	ModelGone struct {
 		Attempt string
+		Seq     int64
 		Holder  allocator.Incarnation
 		Cause   error
 	}
@@ -411,7 +414,7 @@ func (m *Model) settle() {
 func (m *Model) drop(cause error, is func(modelTicket) bool) {
 	m.Tickets = slices.DeleteFunc(slices.Clone(m.Tickets), func(t modelTicket) bool {
 		if is(t) {
-			m.Gone = append(m.Gone, ModelGone{t.Attempt, t.Holder.Incarnation, cause})
+			m.Gone = append(m.Gone, ModelGone{t.Attempt, t.Seq, t.Holder.Incarnation, cause})
 			return true
 		}
 		return false

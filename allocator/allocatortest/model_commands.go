@@ -120,8 +120,14 @@ func (w *ModelProcess) judgeable(l *modelLease) bool {
 func (m *Model) ownerPass(clock int64, who *ModelProcess, most int) (ended int) {
 	var woken []ModelWoken
 	var gone []ModelGone
-	for _, l := range slices.Clone(m.Leases) {
-		if ended == most || !who.judgeable(&l) || who.judge(&l) != allocator.VerdictDead {
+	last := uint64(0)
+	for _, l := range m.toAsk(who) {
+		if ended == most {
+			who.asked = last
+			break
+		}
+		last = l.Epoch
+		if who.judge(&l) != allocator.VerdictDead {
 			continue
 		}
 		err := m.step(clock, who, func() error {
@@ -135,6 +141,21 @@ func (m *Model) ownerPass(clock int64, who *ModelProcess, most int) (ended int) 
 	}
 	m.Woken, m.Gone = woken, gone
 	return ended
+}
+
+// toAsk lists the leases whose owners a pass asks for: it goes on where the last one has stopped.
+func (m *Model) toAsk(who *ModelProcess) (list []modelLease) {
+	after := who.asked
+	who.asked = 0
+	for _, l := range m.Leases {
+		if who.judgeable(&l) && l.Epoch > after {
+			list = append(list, l)
+		}
+	}
+	if after > 0 && len(list) == 0 {
+		return m.toAsk(who)
+	}
+	return list
 }
 
 // holderPass judges the owner of one lease (R2b).
