@@ -52,11 +52,24 @@ func poolsInMode(t testing.TB, mode pgx.QueryExecMode) allocatortest.Open {
 // The two modes that differ most are enough: what is sent is like spendlimit's, which runs in all.
 func TestPools(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {
-		t.Run(mode.String(), func(t *testing.T) { allocatortest.Run(t, poolsInMode(t, mode)) })
+		t.Run(mode.String(), func(t *testing.T) {
+			if mode != pgx.QueryExecModeCacheStatement {
+				slow(t)
+			}
+			allocatortest.Run(t, poolsInMode(t, mode))
+		})
+	}
+}
+
+// slow is for tests that CI runs without the race detector too.
+func slow(t *testing.T) {
+	if raceDetector {
+		t.Skip("runs without -race")
 	}
 }
 
 func TestPools_T23_EveryFaultHeals(t *testing.T) {
+	slow(t)
 	allocatortest.CheckFaults(t, poolsInMode(t, modes[0]))
 }
 
@@ -66,6 +79,7 @@ func TestPools_Linearizable(t *testing.T) {
 
 // The server's clock makes a step in fewer round trips. Here it is a row, which is set before each step.
 func TestPools_ServerClock(t *testing.T) {
+	slow(t)
 	s := schemasInMode(t, modes[0])
 	allocatortest.Run(t, func(t testing.TB, clock func() time.Time) allocatortest.Handle {
 		o := &Options{Schema: s.lend(t)}
@@ -101,6 +115,7 @@ func (s rowClock) Step(ctx context.Context, n allocator.Need, f func(int64, *all
 
 // The suite, with every step in a transaction of the caller.
 func TestPools_C8_Conformance(t *testing.T) {
+	slow(t)
 	s := schemasInMode(t, modes[0])
 	allocatortest.Run(t, func(t testing.TB, clock func() time.Time) allocatortest.Handle {
 		o := &Options{Schema: s.lend(t), Clock: clock}

@@ -56,7 +56,10 @@ func poolHandle(t testing.TB, driver func(path string) (*sql.DB, error), path st
 	}
 }
 
-func TestPools(t *testing.T) { onPools(t, allocatortest.Run) }
+func TestPools(t *testing.T) {
+	slow(t)
+	onPools(t, allocatortest.Run)
+}
 
 func TestPools_T23_EveryFaultHeals(t *testing.T) {
 	slow(t)
