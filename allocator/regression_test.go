@@ -76,8 +76,7 @@ func TestR13_CloseBeforeRegister(t *testing.T) {
 			w := newWorld(t)
 			w.pool(1)
 			h := &hook{Store: w.store}
-			var p *allocator.Pool
-			p = w.process(func(o *allocator.Options) {
+			p := w.process(func(o *allocator.Options) {
 				o.Clock = func() (time.Time, time.Duration) { return w.local() }
 			})
 			holder := p.Holder()
