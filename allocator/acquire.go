@@ -188,14 +188,14 @@ func (p *Pool) await(ctx context.Context, c *acquire) (*Lease, error) {
 		p.here.Add(-1)
 		return nil, err
 	}
-	done := false
+	left := false
 	defer func() {
-		if !done { // a prober panicked
+		if !left { // a prober panicked
 			_ = p.exit(w, c.attempt, nil, ErrUncertain)
 		}
 	}()
 	l, err := p.queue(ctx, c, w)
-	done = true
+	left = true
 	return l, p.exit(w, c.attempt, l, err)
 }
 

@@ -19,8 +19,8 @@ const (
 // errMore says that a step needs rows that were not loaded; the step's need was enlarged. Nothing may be written.
 var errMore = errors.New("allocator: the step needs more rows")
 
-// command is one call in a batch. It judges before it changes: when run returns an error it has changed nothing. An error that
-// refuses the command alone is kept by the command; run returns only what ends the whole step.
+// command is one call in a batch. It judges before it changes: when run returns an error it has changed nothing, but for ending what
+// was over by time. An error that refuses the command alone is kept by the command; run returns only what ends the whole step.
 type command interface {
 	need(n *Need)
 	run(s *step) error

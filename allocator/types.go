@@ -216,7 +216,7 @@ type Reclaim struct {
 	Slot        int
 	Epoch       uint64      // of the slot; with Slot it says where to look
 	Fingerprint Fingerprint // of the evidence
-	Reason      Reason      // Expired, MaxLease, DeadOwner or Forced; it is proved again
+	Reason      Reason      // one of the last four; it is proved again
 	Note        string      // of Forced: who and why, at least 1 byte
 }
 
