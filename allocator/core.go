@@ -562,8 +562,8 @@ func (s *step) sure(c *candidate) int {
 	if s.need.All || len(c.heads) >= s.set.Group(c.key).Waiting {
 		return len(c.heads)
 	}
-	// Heads of them were loaded as the first; of these the step may have taken some since.
-	return max(0, min(len(c.heads), s.need.Heads-s.taken(c.key)))
+	// Heads of them were loaded as the first; of these the step may have taken some since, and some may not be readable.
+	return max(0, min(len(c.heads), s.need.Heads-s.taken(c.key)-s.unreadable(RawTicket)))
 }
 
 // taken counts the tickets of a group that this step has taken out of the queue.

@@ -354,7 +354,7 @@ func (c *reclaim) need(n *Need) {
 
 func (c *reclaim) run(s *step) error {
 	c.last = nil
-	if raw := c.raw(s); raw != nil {
+	if raw := s.rawOf(c.Slot); raw != nil {
 		return c.force(s, raw)
 	}
 	name := s.set.Pool().Name
@@ -420,17 +420,6 @@ func (c *reclaim) prove(s *step, l *LeaseRow) error {
 		}
 	}
 	return ErrNotReclaimable
-}
-
-// raw returns the unreadable row that is meant, if there is one: the slot's own, or that of its lease.
-func (c *reclaim) raw(s *step) *Raw {
-	r := s.set.Slot(c.Slot)
-	for _, raw := range s.set.raws {
-		if raw.Table == RawSlot && raw.Index == c.Slot || raw.Table == RawLease && r != nil && r.Status == SlotLeased && raw.Epoch == r.Epoch {
-			return raw
-		}
-	}
-	return nil
 }
 
 // force takes a slot back whose row, or whose lease's row, can't be read. Whoever may hold the slot loses it.
@@ -541,14 +530,20 @@ type check struct {
 	call
 	repair bool
 
-	wrong []*CorruptError
-	state PoolState
+	wrong   []*CorruptError
+	damaged []error // tickets: slots and leases are listed by Probes
+	state   PoolState
 }
 
 func (c *check) need(n *Need) { n.All, n.Timely = true, true }
 
 func (c *check) run(s *step) error {
-	c.wrong = nil
+	c.wrong, c.damaged = nil, nil
+	for _, raw := range s.set.raws {
+		if raw.Table == RawTicket {
+			c.damaged = append(c.damaged, raw.damage())
+		}
+	}
 	counted := s.count()
 	p := s.set.Pool()
 	for _, x := range []struct {
@@ -569,10 +564,13 @@ func (c *check) run(s *step) error {
 		if used := fmt.Sprintf("used slots of group %v", g.Key); have.Used < g.Used || s.unreadable(RawLease) == 0 {
 			c.compare(used, have.Used, g.Used) // an unreadable lease is of some group
 		}
-		c.compare(fmt.Sprintf("tickets of group %v", g.Key), have.Waiting, g.Waiting)
+		if waiting := fmt.Sprintf("tickets of group %v", g.Key); have.Waiting < g.Waiting || s.unreadable(RawTicket) == 0 {
+			c.compare(waiting, have.Waiting, g.Waiting)
+		}
 	}
 	switch {
-	case c.repair && (len(c.wrong) > 0 || p.Blocked):
+	case c.repair && (len(c.wrong) > 0 || len(c.damaged) > 0 || p.Blocked):
+		s.dropDamaged()
 		if err := s.recount(); err != nil {
 			return err
 		}
@@ -583,6 +581,16 @@ func (c *check) run(s *step) error {
 	}
 	c.state = s.set.Pool().state()
 	return nil
+}
+
+// dropDamaged removes the tickets that can't be read. Their waiters ask anew.
+func (s *step) dropDamaged() {
+	for _, raw := range s.set.raws {
+		if raw.Table == RawTicket {
+			s.set.tickets.remove(raw.Seq, raw)
+		}
+	}
+	s.set.raws = slices.DeleteFunc(s.set.raws, func(r *Raw) bool { return r.Table == RawTicket })
 }
 
 func (c *check) compare(what string, stored, actual int) {
@@ -627,9 +635,12 @@ func (s *step) count() counts {
 		}
 	}
 	for _, raw := range s.set.raws {
-		if raw.Table == RawSlot && s.set.Slot(raw.Index) == nil {
+		switch {
+		case raw.Table == RawSlot && s.set.Slot(raw.Index) == nil:
 			c.pool.Slots++
 			c.pool.Used++
+		case raw.Table == RawTicket:
+			c.pool.Waiting++
 		}
 	}
 	for i := range s.set.leases.list {

@@ -107,7 +107,7 @@ func (c *acquire) judge(s *step) error {
 			return err
 		}
 	}
-	if err := s.unreadableLease(c.attempt); err != nil {
+	if err := s.damaged(c.attempt); err != nil {
 		return err
 	}
 	p := s.set.Pool()
@@ -129,20 +129,19 @@ func (c *acquire) judge(s *step) error {
 	return c.enter(s)
 }
 
-// unreadableLease says that an attempt may have a lease that can't be read: nobody gets another one for it.
-func (s *step) unreadableLease(attempt string) error {
+// damaged says that an attempt may have a lease or a ticket that can't be read: nobody gets another one for it.
+func (s *step) damaged(attempt string) error {
 	for _, r := range s.set.raws {
-		if r.Table != RawLease {
-			continue
-		}
 		for _, c := range r.Columns {
 			if c.Name == "attempt" && string(c.Value) == attempt {
-				return &CorruptError{What: "the " + r.Field + " of the attempt's lease"}
+				return r.damage()
 			}
 		}
 	}
 	return nil
 }
+
+func (r *Raw) damage() error { return &DamageError{r.Table, r.Key, r.Field} }
 
 var errBlocked = fmt.Errorf("%w: nothing is granted until Check has repaired the counts", ErrCorrupt)
 
@@ -274,6 +273,7 @@ func (c *acquire) line(s *step, g GroupRow, short Shortage) error {
 	row.Waiting++
 	c.queued = &TicketRow{Seq: pool.TicketSeq, Attempt: c.attempt, Params: c.params, Holder: *c.holder, DeadlineUS: s.now + ticketUS}
 	s.set.tickets.insert(pool.TicketSeq, c.queued, nil)
+	s.room = s.room || short == ShortQueue // it may fit, if nobody that can be read is before it
 	return nil
 }
 
@@ -352,6 +352,9 @@ func (c *cancel) run(s *step) error {
 		s.drop(t, ErrTicketLost)
 		c.ticket = true
 	}
+	if c.lease == nil && !c.ticket {
+		return s.damaged(c.attempt)
+	}
 	return nil
 }
 
@@ -398,7 +401,7 @@ func (s *step) find(r Ref) (*LeaseRow, error) {
 	}
 	for _, raw := range s.set.raws {
 		if raw.Table == RawLease && raw.Epoch == r.Epoch {
-			return nil, &CorruptError{What: "the " + raw.Field + " of a lease"}
+			return nil, raw.damage()
 		}
 	}
 	l := s.set.Lease(r.Epoch)

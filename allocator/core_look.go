@@ -1,5 +1,7 @@
 package allocator
 
+import "strconv"
+
 // look reads: the state of the pool, and evidence of slots. It writes nothing.
 type look struct {
 	call
@@ -41,12 +43,10 @@ func (s *step) evidence(i int) (Evidence, owned) {
 	p := s.set.Pool()
 	r := s.set.Slot(i)
 	e := Evidence{Slot: i, Status: SlotQuarantined}
-	for _, raw := range s.set.raws {
-		if raw.Table == RawSlot && raw.Index == i || raw.Table == RawLease && r != nil && r.Status == SlotLeased && raw.Epoch == r.Epoch {
-			e.Field, e.Fingerprint = raw.Field, raw.Evidence(p.Name)
-			e.Epoch = epochIn(r)
-			return e, owned{}
-		}
+	if raw := s.rawOf(i); raw != nil {
+		e.Field, e.Fingerprint = raw.Field, raw.Evidence(p.Name)
+		e.Epoch = epochIn(r)
+		return e, owned{}
 	}
 	if r == nil {
 		e.Field = "row"
@@ -72,6 +72,17 @@ func (s *step) evidence(i int) (Evidence, owned) {
 	return e, owned{l.Holder, l.Params.Owner}
 }
 
+// rawOf returns the row that can't be read and keeps a slot out of use, if there is one: the slot's own, or that of its lease.
+func (s *step) rawOf(i int) *Raw {
+	r := s.set.Slot(i)
+	for _, raw := range s.set.raws {
+		if raw.Table == RawSlot && raw.Index == i || raw.Table == RawLease && r != nil && r.Status == SlotLeased && raw.Epoch == r.Epoch {
+			return raw
+		}
+	}
+	return nil
+}
+
 // verify tells whether an epoch is the one that may use a slot now (R17).
 type verify struct {
 	call
@@ -89,12 +100,15 @@ func (c *verify) run(s *step) error {
 		c.answer.Status = VerifyStale
 		return nil
 	}
-	if len(s.set.raws) > 0 {
-		return &CorruptError{What: "the " + s.set.raws[0].Field + " of a row"}
+	if raw := s.rawOf(c.index); raw != nil {
+		return raw.damage()
 	}
 	r := s.set.Slot(c.index)
-	if r == nil || s.broken(r) != "" {
-		return &CorruptError{What: "the row of the slot"}
+	if r == nil {
+		return &DamageError{RawSlot, strconv.Itoa(c.index), "row"}
+	}
+	if field := s.broken(r); field != "" {
+		return &DamageError{RawSlot, strconv.Itoa(c.index), field}
 	}
 	c.answer.Current = r.Epoch
 	l := s.set.Lease(r.Epoch)

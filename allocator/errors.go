@@ -41,8 +41,8 @@ var (
 	ErrInvalid = fault.ErrInvalid
 	// ErrFingerprintVersion: a fingerprint of a version that this release does not know.
 	ErrFingerprintVersion = errors.New("unknown fingerprint version")
-	// ErrCorrupt: a row that the call needs can't be read, or stored rows contradict each other (see [CorruptError]). Where Check has found
-	// wrong counts, nothing is granted until it has repaired them.
+	// ErrCorrupt: a row that the call needs can't be read (see [DamageError]), or stored rows contradict each other (see [CorruptError]). Where
+	// Check has found wrong counts, nothing is granted until it has repaired them.
 	ErrCorrupt = errors.New("corrupt")
 )
 
@@ -162,13 +162,28 @@ type DrainError struct{ Left []LeaseState }
 func (e *DrainError) Error() string { return fmt.Sprintf("draining: %d leases are left", len(e.Left)) }
 func (e *DrainError) Unwrap() error { return ErrDraining }
 
-// CorruptError names a number that is not what the rows say. It is ErrCorrupt.
+// CorruptError names a number that is not what the rows say, or, where the two are equal, a counter that can't go on. It is ErrCorrupt.
 type CorruptError struct {
 	What           string
 	Stored, Actual int64
 }
 
 func (e *CorruptError) Error() string {
+	if e.Stored == e.Actual {
+		return fmt.Sprintf("corrupt: %s is %d, and can't go on", e.What, e.Stored)
+	}
 	return fmt.Sprintf("corrupt: %s is %d, the rows say %d", e.What, e.Stored, e.Actual)
 }
 func (e *CorruptError) Unwrap() error { return ErrCorrupt }
+
+// DamageError names a stored row that can't be read, or does not fit the others. It is ErrCorrupt.
+type DamageError struct {
+	Table string // RawSlot, RawLease or RawTicket
+	Key   string // index, epoch or seq
+	Field string // what is wrong; "row": there is none
+}
+
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("corrupt: %s %s can't be read: %s", e.Table, e.Key, e.Field)
+}
+func (e *DamageError) Unwrap() error { return ErrCorrupt }

@@ -25,7 +25,7 @@ func (p *Pool) page(ctx context.Context, q Query) (Rows, error) {
 }
 
 // Leases lists the live and offered leases, by epoch; with ended, those that ended too and are not yet forgotten. Each page is
-// a view of its own.
+// a view of its own. Rows that can't be read are not among them: Probes lists their slots.
 func (p *Pool) Leases(ctx context.Context, ended bool) iter.Seq2[LeaseState, error] {
 	kind := QueryLive
 	if ended {
@@ -54,7 +54,10 @@ func (p *Pool) leasesBy(ctx context.Context, kind QueryKind) iter.Seq2[LeaseStat
 				}
 				q.After = int64(l.Epoch)
 			}
-			if !rows.More || len(rows.Leases) == 0 {
+			for _, raw := range rows.Raws {
+				q.After = max(q.After, int64(raw.Epoch))
+			}
+			if !rows.More {
 				return
 			}
 		}
@@ -71,7 +74,7 @@ type TicketState struct {
 	Deadline time.Time
 }
 
-// Tickets lists who waits, in the order of arrival.
+// Tickets lists who waits, in the order of arrival. Rows that can't be read are not among them: Check tells of them.
 func (p *Pool) Tickets(ctx context.Context) iter.Seq2[TicketState, error] {
 	return func(yield func(TicketState, error) bool) {
 		for q := (Query{Kind: QueryTickets}); ; {
@@ -88,7 +91,10 @@ func (p *Pool) Tickets(ctx context.Context) iter.Seq2[TicketState, error] {
 				}
 				q.After = t.Seq
 			}
-			if !rows.More || len(rows.Tickets) == 0 {
+			for _, raw := range rows.Raws {
+				q.After = max(q.After, raw.Seq)
+			}
+			if !rows.More {
 				return
 			}
 		}
@@ -149,7 +155,7 @@ type SlotState struct {
 }
 
 // Watch yields slots and leases that changed after fromRev, in the order of their last change, until ctx ends; what changes
-// often is seen in its latest state only. It polls, and is a hint: only a step decides.
+// often is seen in its latest state only, and what can't be read not at all. It polls, and is a hint: only a step decides.
 func (p *Pool) Watch(ctx context.Context, fromRev int64) iter.Seq2[Changed, error] {
 	return func(yield func(Changed, error) bool) {
 		if fromRev < 0 {
@@ -178,7 +184,10 @@ func (p *Pool) Watch(ctx context.Context, fromRev int64) iter.Seq2[Changed, erro
 				}
 				q.After = c.Rev
 			}
-			if rows.More && len(list) > 0 {
+			for _, raw := range rows.Raws {
+				q.After = max(q.After, raw.Rev)
+			}
+			if rows.More {
 				continue
 			}
 			if poll = min(poll+poll/2, lastPoll); len(list) > 0 {

@@ -482,18 +482,19 @@ func (p *Pool) Rebase(ctx context.Context, a Admin, reason string) (PoolState, e
 }
 
 // Check recounts the pool from its rows. A difference is ErrCorrupt, a [CorruptError] for each number, and stops grants until it is
-// repaired: with repair, what the rows say is written (the error is nil then).
+// repaired: with repair, what the rows say is written (the error is nil then). A ticket that can't be read is ErrCorrupt too, a
+// [DamageError]; it stops nothing, but that its group has a queue, and repair deletes it.
 func (p *Pool) Check(ctx context.Context, repair bool) (PoolState, error) {
 	c := &check{repair: repair}
 	if err := p.do(ctx, c); err != nil {
 		return PoolState{}, wrap("check", err)
 	}
-	if repair || len(c.wrong) == 0 {
+	if repair || len(c.wrong)+len(c.damaged) == 0 {
 		return c.state, nil
 	}
-	list := make([]error, len(c.wrong))
-	for i, e := range c.wrong {
-		list[i] = e
+	list := c.damaged
+	for _, e := range c.wrong {
+		list = append(list, e)
 	}
 	return c.state, wrap("check", errors.Join(list...))
 }

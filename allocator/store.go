@@ -62,7 +62,7 @@ func (n *Need) reset(pool string) {
 	*n = Need{Pool: pool, Attempts: n.Attempts[:0], Epochs: n.Epochs[:0], Slots: n.Slots[:0], Groups: n.Groups[:0]}
 }
 
-// Query asks for a page of a list, in ascending order. Rows that can't be read are Raws, and count; slots and leases of QueryChanges
+// Query asks for a page of a list, in ascending order. Rows that can't be read are Raws, and count (a group's can't be one); slots and leases of QueryChanges
 // count together.
 type Query struct {
 	Pool  string
@@ -220,10 +220,11 @@ type TicketRow struct {
 // Raw is a row that can't be read, or breaks a rule that every row keeps: it is listed and counts as used, and its stored bytes stay
 // as they are.
 type Raw struct {
-	Table   string // "slot" or "lease"
+	Table   string // "slot", "lease" or "ticket"
 	Index   int    // of the slot
 	Epoch   uint64 // of the lease
-	Key     string // Index or Epoch in decimal
+	Seq     int64  // of the ticket
+	Key     string // Index, Epoch or Seq in decimal
 	Field   string // what is wrong with it
 	Columns []RawColumn
 	Rev     int64
@@ -238,8 +239,9 @@ type RawColumn struct {
 
 // The tables of a Raw.
 const (
-	RawSlot  = "slot"
-	RawLease = "lease"
+	RawSlot   = "slot"
+	RawLease  = "lease"
+	RawTicket = "ticket"
 )
 
 // Now is the time of a step: it never goes back within a pool (R14).

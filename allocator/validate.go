@@ -285,6 +285,32 @@ func (l *LeaseRow) Check() string {
 	return ""
 }
 
+// Check is like [LeaseRow.Check].
+func (t *TicketRow) Check() string {
+	switch {
+	case t.Seq < 1:
+		return "seq"
+	case t.Params.Units < 1 || t.Params.Units > maxCapacity:
+		return "units"
+	case t.Params.TTLUS < 0:
+		return "asked_ttl_us"
+	case t.Params.MaxUS < 0:
+		return "asked_max_us"
+	case t.Params.Owner > OwnerNone:
+		return "owner"
+	case validateName("", t.Attempt) != nil:
+		return "attempt"
+	case t.Holder.Incarnation == Incarnation{}:
+		return "incarnation"
+	case t.DeadlineUS < 0:
+		return "deadline_us"
+	}
+	if _, ok := t.Params.Group.Names(); !ok {
+		return "gkey"
+	}
+	return ""
+}
+
 func ascending(slots []int) bool {
 	for i, n := range slots {
 		if n < 0 || n >= maxCapacity || i > 0 && n <= slots[i-1] {

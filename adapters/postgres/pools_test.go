@@ -30,11 +30,11 @@ func (s *schemas) openPools(t testing.TB, clock func() time.Time) allocatortest.
 			Store: d.Pools(), Close: d.Close, Again: handle,
 			Damage: func(t testing.TB, pool, table string, key int64) {
 				t.Helper()
-				if table == allocator.RawSlot {
-					change(t, "UPDATE {schema}.alloc_slot SET attrs = 'x' WHERE idx = $1"+ofPool, key, pool)
-				} else {
-					change(t, "UPDATE {schema}.alloc_lease SET slots = '[' WHERE epoch = $1"+ofPool, key, pool)
-				}
+				change(t, map[string]string{
+					allocator.RawSlot:   "UPDATE {schema}.alloc_slot SET attrs = 'x' WHERE idx = $1",
+					allocator.RawLease:  "UPDATE {schema}.alloc_lease SET slots = '[' WHERE epoch = $1",
+					allocator.RawTicket: "UPDATE {schema}.alloc_ticket SET labels = 'x' WHERE seq = $1",
+				}[table]+ofPool, key, pool)
 			},
 			Redirect: func(t testing.TB, pool string, slot int, epoch uint64) {
 				t.Helper()

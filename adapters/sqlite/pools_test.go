@@ -43,11 +43,11 @@ func poolHandle(t testing.TB, driver func(path string) (*sql.DB, error), path st
 		Store: s.Pools(), Close: s.Close, Again: func(t testing.TB) allocatortest.Handle { return poolHandle(t, driver, path, clock) },
 		Damage: func(t testing.TB, pool, table string, key int64) {
 			t.Helper()
-			if table == allocator.RawSlot {
-				change(t, "UPDATE stint_alloc_slot SET attrs = 'x' WHERE idx = ?"+ofPool, key, pool)
-			} else {
-				change(t, "UPDATE stint_alloc_lease SET slots = '[' WHERE epoch = ?"+ofPool, key, pool)
-			}
+			change(t, map[string]string{
+				allocator.RawSlot:   "UPDATE stint_alloc_slot SET attrs = 'x' WHERE idx = ?",
+				allocator.RawLease:  "UPDATE stint_alloc_lease SET slots = '[' WHERE epoch = ?",
+				allocator.RawTicket: "UPDATE stint_alloc_ticket SET labels = 'x' WHERE seq = ?",
+			}[table]+ofPool, key, pool)
 		},
 		Redirect: func(t testing.TB, pool string, slot int, epoch uint64) {
 			t.Helper()

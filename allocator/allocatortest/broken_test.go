@@ -601,6 +601,7 @@ func flawedDamage() []flawed {
 	return []flawed{
 		{"unreadable leases left out", "R22_Lease", of(withoutRaws(allocator.RawLease))},
 		{"unreadable slots left out", "R22_LeasedSlot", of(withoutRaws(allocator.RawSlot))},
+		{"unreadable tickets left out", "R22_Ticket", of(withoutRaws(allocator.RawTicket))},
 		{"unreadable slots are free", "R22_FreeSlot", of(guessed(allocator.SlotFree))},
 		{"unreadable slots are free after cooling", "R22_CoolingSlot", of(guessed(allocator.SlotFree))},
 		{"unreadable rows don't count", "R22_Pages", of(&broken{page: func(rows *allocator.Rows) { rows.Raws = nil }})},

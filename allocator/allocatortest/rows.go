@@ -64,7 +64,7 @@ func lastOf(rows allocator.Rows) (after int64, group allocator.GroupKey) {
 		after = max(after, int64(l.Epoch))
 	}
 	for _, r := range rows.Raws {
-		after = max(after, int64(r.Epoch))
+		after = max(after, int64(r.Epoch), r.Seq)
 	}
 	for _, t := range rows.Tickets {
 		after = max(after, t.Seq)

@@ -64,6 +64,13 @@ func (s *Strict) SpoilLease(pool string, epoch uint64, spoil func(*allocator.Lea
 	return spoilRow(s.data.pool(pool).leases, epoch, spoil)
 }
 
+// SpoilTicket is like SpoilSlot.
+func (s *Strict) SpoilTicket(pool string, seq int64, spoil func(*allocator.TicketRow)) bool {
+	s.data.mu.Lock()
+	defer s.data.mu.Unlock()
+	return spoilRow(s.data.pool(pool).tickets, seq, spoil)
+}
+
 // SpoilPool is like SpoilSlot: for counts that are not what the rows say. Pools are never loaded as a Raw.
 func (s *Strict) SpoilPool(pool string, spoil func(*allocator.PoolRow)) bool {
 	s.data.mu.Lock()
@@ -294,7 +301,7 @@ func (s *strictStep) addWhole(list []allocator.LeaseRow) {
 
 func (s *strictStep) addTickets(list []allocator.TicketRow) {
 	for _, t := range list {
-		if s.hasTicket[t.Seq] == nil {
+		if s.hasTicket[t.Seq] == nil && !s.addRaw(rawTicket(&t)) {
 			row := freshTicket(t)
 			s.hasTicket[t.Seq] = &row
 			s.set.AddTicket(&row)
@@ -349,7 +356,13 @@ func putRows[K comparable, R any](rows map[K]R, changes []allocator.Change[R], k
 // The keys of changed rows.
 
 func groupKey(c allocator.Change[allocator.GroupRow]) allocator.GroupKey { return either(c).Key }
-func ticketKey(c allocator.Change[allocator.TicketRow]) int64            { return either(c).Seq }
+
+func ticketKey(c allocator.Change[allocator.TicketRow]) int64 {
+	if c.Raw != nil {
+		return c.Raw.Seq
+	}
+	return either(c).Seq
+}
 
 func slotKey(c allocator.Change[allocator.SlotRow]) int {
 	if c.Raw != nil {
@@ -395,8 +408,11 @@ func (s *Strict) Handle() Handle {
 
 // damage spoils a row so that it is found as before.
 func (s *Strict) damage(pool, table string, key int64) bool {
-	if table == allocator.RawLease {
+	switch table {
+	case allocator.RawLease:
 		return s.SpoilLease(pool, uint64(key), func(l *allocator.LeaseRow) { l.Slots = append(l.Slots, l.Slots...) })
+	case allocator.RawTicket:
+		return s.SpoilTicket(pool, key, func(t *allocator.TicketRow) { t.Params.Owner = 99 })
 	}
 	return s.SpoilSlot(pool, int(key), func(r *allocator.SlotRow) { r.CoolUS = -1 - r.CoolUS })
 }

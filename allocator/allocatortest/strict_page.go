@@ -79,6 +79,10 @@ func (b *pageOf) slot(s allocator.SlotRow) {
 }
 
 func (b *pageOf) ticket(t allocator.TicketRow) {
+	if raw := rawTicket(&t); raw != nil {
+		b.rows.Raws = append(b.rows.Raws, raw)
+		return
+	}
 	t = freshTicket(t)
 	b.rows.Tickets = append(b.rows.Tickets, &t)
 }

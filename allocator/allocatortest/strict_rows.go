@@ -123,16 +123,35 @@ func rawLease(l *allocator.LeaseRow) *allocator.Raw {
 	return &allocator.Raw{
 		Table: allocator.RawLease, Epoch: l.Epoch, Key: strconv.FormatUint(l.Epoch, 10), Field: field, Rev: l.Rev,
 		Columns: inOrder(
-			blob("lease_id", l.ID[:]), blob("slots", slots), number("state", int64(l.Status)), text("attempt", l.Attempt),
-			blob("gkey", []byte(l.Params.Group)), number("units", int64(l.Params.Units)), number("asked_ttl_us", l.Params.TTLUS),
-			number("asked_max_us", l.Params.MaxUS), number("owner", int64(l.Params.Owner)), blob("labels", pairs(l.Params.Labels)),
-			blob("incarnation", l.Holder.Incarnation[:]), text("host", l.Holder.Host), text("boot", l.Holder.Boot),
-			text("pidns", l.Holder.Namespace), number("pid", l.Holder.PID), number("pid_start", l.Holder.Start),
-			number("acquired_us", l.AcquiredUS), number("ttl_us", l.TTLUS), number("expires_us", l.ExpiresUS), number("max_us", l.MaxUS),
-			number("renew_seq", l.RenewSeq), number("renew_expires_us", l.Renewed.ExpiresUS), number("renew_left_us", l.Renewed.LeftUS),
-			truth("renew_lapsed", l.Renewed.Lapsed), number("end_reason", int64(l.End.Reason)), number("end_us", l.End.AtUS),
-			text("end_by", l.End.By), blob("end_evidence", l.End.Evidence[:]), number("rev", l.Rev),
+			append(asked(l.Attempt, &l.Params, &l.Holder),
+				blob("lease_id", l.ID[:]), blob("slots", slots), number("state", int64(l.Status)),
+				number("acquired_us", l.AcquiredUS), number("ttl_us", l.TTLUS), number("expires_us", l.ExpiresUS), number("max_us", l.MaxUS),
+				number("renew_seq", l.RenewSeq), number("renew_expires_us", l.Renewed.ExpiresUS), number("renew_left_us", l.Renewed.LeftUS),
+				truth("renew_lapsed", l.Renewed.Lapsed), number("end_reason", int64(l.End.Reason)), number("end_us", l.End.AtUS),
+				text("end_by", l.End.By), blob("end_evidence", l.End.Evidence[:]), number("rev", l.Rev))...,
 		),
+	}
+}
+
+// rawTicket is like rawSlot.
+func rawTicket(t *allocator.TicketRow) *allocator.Raw {
+	field := t.Check()
+	if field == "" {
+		return nil
+	}
+	return &allocator.Raw{
+		Table: allocator.RawTicket, Seq: t.Seq, Key: strconv.FormatInt(t.Seq, 10), Field: field, Rev: t.Rev,
+		Columns: inOrder(append(asked(t.Attempt, &t.Params, &t.Holder), number("deadline_us", t.DeadlineUS), number("rev", t.Rev))...),
+	}
+}
+
+// asked is the columns that leases and tickets have.
+func asked(attempt string, p *allocator.Params, h *allocator.Holder) []allocator.RawColumn {
+	return []allocator.RawColumn{
+		text("attempt", attempt), blob("gkey", []byte(p.Group)), number("units", int64(p.Units)), number("asked_ttl_us", p.TTLUS),
+		number("asked_max_us", p.MaxUS), number("owner", int64(p.Owner)), blob("labels", pairs(p.Labels)),
+		blob("incarnation", h.Incarnation[:]), text("host", h.Host), text("boot", h.Boot), text("pidns", h.Namespace),
+		number("pid", h.PID), number("pid_start", h.Start),
 	}
 }
 

@@ -30,8 +30,9 @@ type Handle struct {
 	Close func() error
 	// Again opens another handle on the same data, beside this one or after its Close.
 	Again func(t testing.TB) Handle
-	// Damage spoils the stored row of a table, [allocator.RawSlot] or [allocator.RawLease], so that it can't be read any more. Its
-	// state and its times stay, so that it is found wherever it was found before. The key is the slot's index or the lease's epoch.
+	// Damage spoils the stored row of a table, [allocator.RawSlot], [allocator.RawLease] or [allocator.RawTicket], so that it can't be read
+	// any more. Its state and its times stay, so that it is found wherever it was found before. The key is the slot's index, the
+	// lease's epoch or the ticket's seq.
 	Damage func(t testing.TB, pool, table string, key int64)
 	// Redirect makes a stored slot that is leased name the lease of another epoch, which does not list it.
 	Redirect func(t testing.TB, pool string, slot int, epoch uint64)

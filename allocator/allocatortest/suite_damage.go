@@ -1,6 +1,8 @@
 package allocatortest
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/stint-go/stint/allocator"
@@ -13,6 +15,7 @@ func damageCases() []testCase {
 		{"R22_LeasedSlot", damagedLeasedSlot},
 		{"R22_FreeSlot", damagedFreeSlot},
 		{"R22_CoolingSlot", damagedCoolingSlot},
+		{"R22_Ticket", damagedTicket},
 		{"R22_Pages", damagedPages},
 		{"R22_TwoSlotsOfALeaseOfOne", redirected},
 		{"R22_T27_SweepPassesIt", sweepPassesDamage},
@@ -161,6 +164,70 @@ func damagedCoolingSlot(e *env) {
 	e.clean(p)
 }
 
+// damagedTicket: a place in the queue that can't be read gets nothing and holds up nobody behind it, until repair removes it.
+func damagedTicket(e *env) {
+	p := e.pool(2)
+	held, h := e.acquireAs(p, ask("held", 2)), e.holder()
+	e.queue(h, ask("w1", 1))
+	e.queue(h, ask("w2", 1))
+	e.queue(h, ask("other", 1, "g"))
+	e.damage(allocator.RawTicket, 1)
+	ctx, cancel := context.WithTimeout(e.Context(), 10*time.Second)
+	defer cancel()
+	e.unchanged("what its waiter asks", func() {
+		w := e.on(e.store, poolName, h)
+		_, err := w.AcquireWait(ctx, ask("w1", 1))
+		e.is(err, allocator.ErrCorrupt)
+		_, err = w.Cancel(e.Context(), "w1")
+		e.is(err, allocator.ErrCorrupt)
+	})
+	list, err := collect(p.Tickets(e.Context()))
+	e.ok(err)
+	equal(e, "tickets, with the one that can't be read", []int{len(list), e.state(p).Waiting}, []int{2, 3})
+	e.release(held)
+	equal(e, "offers", e.offered(), []string{"w2", "other"})
+	w := e.on(e.store, poolName, h)
+	e.release(e.acquire(w, "w2"))
+	e.release(e.acquireAs(w, ask("other", 1, "g")))
+
+	e.unchanged("a look", func() {
+		_, err := p.Check(e.Context(), false)
+		e.is(err, allocator.ErrCorrupt)
+		var damage *allocator.DamageError
+		if !errors.As(err, &damage) || damage.Table != allocator.RawTicket || damage.Key != "1" || damage.Field == "" {
+			e.Fatalf("error %v", err)
+		}
+	})
+	_, err = p.Acquire(e.Context(), ask("x", 1)) // its group has a queue
+	e.full(err, allocator.ShortQueue)
+	e.release(e.acquireAs(p, ask("x", 1, "g")))
+	l, err := p.AcquireWait(ctx, ask("x", 1)) // which holds up nobody
+	e.ok(err)
+	e.release(l)
+	e.clock.advance(31 * time.Second)
+	equal(e, "swept", e.sweep(p), allocator.Swept{Quarantined: 1})
+	equal(e, "waiting", e.state(p).Waiting, 1)
+
+	st, err := p.Check(e.Context(), true)
+	e.ok(err)
+	equal(e, "waiting", st.Waiting, 0)
+	e.clean(p)
+	e.release(e.acquire(p, "w1"))
+
+	// Who is behind it goes by the order, also where the last of them asks.
+	held = e.acquireAs(p, ask("held", 2))
+	for _, r := range []allocator.Request{ask("first", 2), ask("a", 1), ask("b", 2), ask("c", 2)} {
+		e.queue(h, r)
+	}
+	e.release(held)
+	list, err = collect(p.Tickets(e.Context()))
+	e.ok(err)
+	e.damage(allocator.RawTicket, int(list[0].Seq))
+	e.clock.advance(10*time.Second + time.Microsecond) // nobody took the offer
+	e.queue(h, ask("c", 2))
+	equal(e, "offers", e.offered(), []string{"b"})
+}
+
 // damagedPages: rows that can't be read are in the lists, at their place, and count.
 func damagedPages(e *env) {
 	p := e.pool(6)
@@ -185,6 +252,16 @@ func damagedPages(e *env) {
 	}
 	rows := e.page(e.store, allocator.Query{Pool: poolName, Kind: allocator.QueryChanges, Max: 100})
 	equal(e, "slots, leases, unreadable", []int{len(rows.Slots), len(rows.Leases), len(rows.Raws)}, []int{5, 3, 3})
+	e.queue(e.holder(), ask("w1", 1))
+	e.queue(e.holder(), ask("w2", 1))
+	e.damage(allocator.RawTicket, 1)
+	for size := 1; size < 4; size++ {
+		line := e.pages(e.store, allocator.Query{Pool: poolName, Kind: allocator.QueryTickets, Max: size})
+		equal(e, "tickets, of them unreadable", []int{len(line.Tickets), len(line.Raws)}, []int{1, 1})
+		if r := line.Raws[0]; r.Table != allocator.RawTicket || r.Seq != 1 || r.Field == "" || len(r.Columns) == 0 {
+			e.Errorf("unreadable row %+v", *r)
+		}
+	}
 	same := e.page(e.store, allocator.Query{Pool: poolName, Kind: allocator.QueryChanges, Max: 100})
 	equal(e, "unreadable rows seen again", same.Raws, rows.Raws)
 }

@@ -299,7 +299,11 @@ func (s *Step) addSlot(i int, x slot) {
 	s.Set.AddSlot(x.row)
 }
 
-func (s *Step) takeTicket(t *allocator.TicketRow) {
+func (s *Step) takeTicket(_ int64, t *allocator.TicketRow, raw *allocator.Raw) {
+	if raw != nil {
+		s.Set.AddRaw(raw)
+		return
+	}
 	s.Set.AddTicket(t)
 	s.want(t.Params.Group)
 }

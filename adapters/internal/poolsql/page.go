@@ -121,8 +121,14 @@ func (p *page) takeSlot(_, _ int, s *allocator.SlotRow, raw *allocator.Raw) {
 	p.add(s.Rev, func(r *allocator.Rows) { r.Slots = append(r.Slots, s) })
 }
 
-func (p *page) takeTicket(t *allocator.TicketRow) {
-	p.add(t.Seq, func(r *allocator.Rows) { r.Tickets = append(r.Tickets, t) })
+func (p *page) takeTicket(seq int64, t *allocator.TicketRow, raw *allocator.Raw) {
+	p.add(seq, func(r *allocator.Rows) {
+		if raw != nil {
+			r.Raws = append(r.Raws, raw)
+		} else {
+			r.Tickets = append(r.Tickets, t)
+		}
+	})
 }
 
 func (p *page) takeGroup(g *allocator.GroupRow) { // they come in order

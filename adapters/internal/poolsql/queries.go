@@ -18,8 +18,8 @@ type Queries struct {
 	made   sync.Map // of statementKey
 	atOnce bool     // the database has the clock, so that all rows can come along with the pool's own: nothing is known of it but its name
 
-	pool, poolSeen                                           string
-	dropGroups, dropTickets, dropLeases, dropLease, dropSlot *statement
+	pool, poolSeen                                                       string
+	dropGroups, dropTickets, dropLeases, dropLease, dropSlot, dropTicket *statement
 }
 
 // From is what a dialect must say in its own way. All is a test that a row of {slot}, named r, is of any pool; OfEpochs one that it is
@@ -51,6 +51,7 @@ func NewQueries(d *sqlrow.Dialect, from From) *Queries {
 	q.dropLeases = q.statement("DELETE FROM {lease} AS r WHERE r.epoch @in($keys) AND r.pool_id = @pool AND r.rev @in($revs)")
 	q.dropLease = q.statement("DELETE FROM {lease} AS r WHERE r.epoch = $keys AND r.pool_id = @pool")
 	q.dropSlot = q.statement("DELETE FROM {slot} AS r WHERE r.idx = $keys AND r.pool_id = @pool")
+	q.dropTicket = q.statement("DELETE FROM {ticket} AS r WHERE r.seq = $keys AND r.pool_id = @pool")
 	return q
 }
 
@@ -105,7 +106,7 @@ func (q *Queries) statement(template string) *statement {
 // Texts lists the statements, those that read rows for each reason by itself.
 func (q *Queries) Texts() []string {
 	list := []string{q.pool, q.poolSeen}
-	for _, st := range []*statement{q.dropGroups, q.dropTickets, q.dropLeases, q.dropLease, q.dropSlot} {
+	for _, st := range []*statement{q.dropGroups, q.dropTickets, q.dropLeases, q.dropLease, q.dropSlot, q.dropTicket} {
 		list = append(list, st.text)
 	}
 	for _, k := range []*kind{leaseKind, slotKind, ticketKind, groupKind} {

@@ -18,10 +18,10 @@ type reader struct {
 	id   int64              // 0: not stored yet
 	pool *allocator.PoolRow // nil: not stored yet
 
-	// Where rows go. A lease or slot that can't be read comes as a Raw, and so a nil row.
+	// Where rows go. A lease, slot or ticket that can't be read comes as a Raw, and so a nil row.
 	lease  func(why int, epoch, expires int64, l *allocator.LeaseRow, raw *allocator.Raw)
 	slot   func(why int, i int, s *allocator.SlotRow, raw *allocator.Raw)
-	ticket func(t *allocator.TicketRow)
+	ticket func(seq int64, t *allocator.TicketRow, raw *allocator.Raw)
 	group  func(g *allocator.GroupRow)
 }
 
@@ -87,11 +87,9 @@ func (r *reader) each(k *kind) func(sqlrow.Row) error {
 	case tickets:
 		rec := new(ticketRec)
 		return scan(&reason, rec.fields(), func() error {
-			t, err := rec.unpack()
-			if err == nil {
-				r.ticket(t)
-			}
-			return err
+			t, raw := rec.unpack()
+			r.ticket(rec.seq, t, raw)
+			return nil
 		})
 	case groups:
 		rec := new(groupRec)

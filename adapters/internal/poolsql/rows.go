@@ -211,6 +211,7 @@ func (r *groupRec) pack(pool int64, g *allocator.GroupRow) error {
 	return sqlrow.Encode(&r.names, names)
 }
 
+// unpack makes a row of the record. No group is ever quarantined: what its limits are is not known, so that nothing can be granted.
 func (r *groupRec) unpack() (*allocator.GroupRow, error) {
 	g := &allocator.GroupRow{Key: allocator.GroupKey(r.key), Listed: r.listed, Weight: r.weight, Max: -1, Rev: r.rev}
 	ok := narrow(&g.Min, r.least) && narrow(&g.Used, r.used) && narrow(&g.Waiting, r.waiting)
@@ -407,12 +408,19 @@ func (r *ticketRec) pack(pool int64, t *allocator.TicketRow, fixed bool) error {
 	return r.asked.pack(t.Attempt, &t.Params, &t.Holder)
 }
 
-func (r *ticketRec) unpack() (*allocator.TicketRow, error) {
+// unpack returns the row, or the raw one if it can't be.
+func (r *ticketRec) unpack() (*allocator.TicketRow, *allocator.Raw) {
 	t := &allocator.TicketRow{Seq: r.seq, Attempt: r.asked.attempt, DeadlineUS: r.deadline, Rev: r.rev}
-	if field := r.asked.unpack(&t.Params, &t.Holder); field != "" {
-		return nil, fmt.Errorf("ticket %d can't be read: %s", r.seq, field)
+	field := r.asked.unpack(&t.Params, &t.Holder)
+	if field == "" {
+		field = t.Check()
 	}
-	return t, nil
+	if field == "" {
+		return t, nil
+	}
+	raw := rawOf(tickets, r.fields(), field, r.rev)
+	raw.Table, raw.Seq, raw.Key = allocator.RawTicket, r.seq, strconv.FormatInt(r.seq, 10)
+	return nil, raw
 }
 
 // rawOf lists the columns of a row but its keys.

@@ -156,8 +156,13 @@ func (w *writer) tickets(c *allocator.Changes) error {
 	var seqs, revs []int64
 	for i := range c.Tickets {
 		t := &c.Tickets[i]
+		if t.Raw != nil {
+			w.drop(w.q.dropTicket, 1, t.Raw.Seq, nil)
+		}
 		if t.New == nil {
-			seqs, revs = append(seqs, t.Old.Seq), append(revs, t.Old.Rev)
+			if t.Old != nil {
+				seqs, revs = append(seqs, t.Old.Seq), append(revs, t.Old.Rev)
+			}
 			continue
 		}
 		err := put(w, tickets, t, func(row *allocator.TicketRow, all bool) (record, error) {
