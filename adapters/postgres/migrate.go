@@ -19,7 +19,7 @@ var migrationFiles embed.FS
 func migrations() []migrate.File { return migrate.Files(migrationFiles) }
 
 // migrationLock is the key of the advisory lock under which tables are made: any number that others will hardly use.
-const migrationLock = 0x7374696e74 // "stint"
+const migrationLock int64 = 0x7374696e74 // "stint"
 
 // Migrate creates the tables in their schema, or brings those of an older release up to date, all of it or nothing. It may
 // run in several processes at once. Tables of a newer release, or of an altered one, are ErrSchema and stay as they are.

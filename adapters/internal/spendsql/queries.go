@@ -55,7 +55,7 @@ func NewQueries(d *sqlrow.Dialect, from From) *Queries {
 
 		// The limits in force of these accounts, each with the end of the account's hold that ends first and with its own newest
 		// period, if there are any.
-		state: "SELECT coalesce((SELECT min(o.expires_us) FROM {owner} o WHERE o.account_id = m.account_id AND o.live), " + strconv.Itoa(math.MaxInt64) + "), " +
+		state: "SELECT coalesce((SELECT min(o.expires_us) FROM {owner} o WHERE o.account_id = m.account_id AND o.live), " + strconv.FormatInt(math.MaxInt64, 10) + "), " +
 			limits.List("m") + ", p.id, " + periods.ListOrNone("p") + " FROM {limit} m LEFT JOIN {period} p ON p.id = " +
 			"(SELECT b.id FROM {period} b WHERE b.limit_id = m.id ORDER BY b.start_us DESC LIMIT 1) WHERE " + among +
 			" AND m.gen = (SELECT max(r.gen) FROM {limit} r WHERE r.account_id = m.account_id AND r.name = m.name) ORDER BY m.account_id, m.name",
