@@ -39,13 +39,19 @@ func (p *Pool) probe(ctx context.Context, slots []int) ([]Evidence, error) {
 	if err := p.look(ctx, c); err != nil {
 		return nil, err
 	}
+	judged := map[owned]Verdict{} // many leases may have one owner
 	for i := range c.seen {
 		e := &c.seen[i]
 		if e.Lease == nil || e.Lease.Status != LeaseLive || e.Verdict != VerdictLive {
 			continue
 		}
 		// Time says live: that its owner is, is not said by it.
-		if p.judge(ctx, c.owners[i].holder, c.owners[i].owner) == VerdictDead {
+		v, ok := judged[c.owners[i]]
+		if !ok {
+			v = p.judge(ctx, c.owners[i].holder, c.owners[i].owner)
+			judged[c.owners[i]] = v
+		}
+		if v == VerdictDead {
 			e.Verdict, e.Reason = VerdictDead, ReasonDeadOwner
 		}
 	}

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/stint-go/stint/allocator"
@@ -82,6 +83,7 @@ func (p *pool) indexLease(l *leasePlace) {
 		return
 	}
 	p.held[l.row.Attempt] = l
+	p.leases.hold(l)
 }
 
 func (p *pool) dropLease(l *leasePlace) {
@@ -95,6 +97,7 @@ func (p *pool) dropLease(l *leasePlace) {
 		p.ended.remove(&l.ends)
 		return
 	}
+	p.leases.letGo(l)
 	if p.held[l.row.Attempt] == l { // else the attempt has a new lease already
 		delete(p.held, l.row.Attempt)
 	}
@@ -172,7 +175,8 @@ func (p *pool) dequeue(t *ticketPlace) {
 // leases keeps leases by epoch. Epochs are given out one after the other, so neighbours share a block.
 type leases struct {
 	blocks map[uint64]*block
-	last   *block // that was looked at
+	last   *block   // that was looked at
+	held   []*block // by number: those with leases that are live or offered
 }
 
 const blockSize = 64
@@ -180,6 +184,7 @@ const blockSize = 64
 type block struct {
 	number uint64
 	count  int
+	held   int                   // live and offered leases
 	leases [blockSize]leasePlace // without a row where there is none
 }
 
@@ -223,6 +228,39 @@ func (x *leases) remove(l *leasePlace) {
 	if b.count--; b.count == 0 {
 		delete(x.blocks, b.number)
 		x.last = nil
+	}
+}
+
+// hold says that a lease is live or offered, letGo that it is no more.
+func (x *leases) hold(l *leasePlace) {
+	b := x.block(l.row.Epoch)
+	if b.held++; b.held == 1 {
+		at, _ := x.heldFrom(b.number)
+		x.held = slices.Insert(x.held, at, b) // last, as epochs grow
+	}
+}
+
+func (x *leases) letGo(l *leasePlace) {
+	b := x.block(l.row.Epoch)
+	if b.held--; b.held == 0 {
+		at, _ := x.heldFrom(b.number)
+		x.held = slices.Delete(x.held, at, at+1)
+	}
+}
+
+func (x *leases) heldFrom(number uint64) (int, bool) {
+	return slices.BinarySearchFunc(x.held, number, func(b *block, n uint64) int { return cmp.Compare(b.number, n) })
+}
+
+// heldAfter hands out live and offered leases with a higher epoch, in order, until f has enough.
+func (x *leases) heldAfter(epoch uint64, f func(*leasePlace) bool) {
+	at, _ := x.heldFrom(epoch / blockSize)
+	for _, b := range x.held[at:] {
+		for i := range b.leases {
+			if l := &b.leases[i]; l.row != nil && l.row.Epoch > epoch && l.row.Status != allocator.LeaseEnded && !f(l) {
+				return
+			}
+		}
 	}
 }
 

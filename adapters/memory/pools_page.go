@@ -21,11 +21,11 @@ func (st poolStore) Page(ctx context.Context, q allocator.Query) (allocator.Rows
 	rows := allocator.Rows{Pool: copied(p.row)}
 	switch q.Kind {
 	case allocator.QueryLive:
-		rows.Leases, rows.More = page(p.heldLeases(), q, leaseKey)
+		rows.Leases, rows.More = pageOf(p.leases.heldAfter, q, func(*allocator.LeaseRow) bool { return true })
 	case allocator.QueryOwned:
-		rows.Leases, rows.More = page(p.owned(q), q, leaseKey)
+		rows.Leases, rows.More = pageOf(p.leases.heldAfter, q, func(l *allocator.LeaseRow) bool { return owned(l, &q) })
 	case allocator.QueryLeases:
-		rows.Leases, rows.More = p.pageLeases(q)
+		rows.Leases, rows.More = pageOf(p.leases.after, q, func(*allocator.LeaseRow) bool { return true })
 	case allocator.QueryTickets:
 		var list []*allocator.TicketRow
 		for _, t := range p.tickets {
@@ -51,8 +51,6 @@ func copied[R any](row *R) *R {
 	return &c
 }
 
-func leaseKey(l *allocator.LeaseRow) int64 { return int64(l.Epoch) }
-
 // page takes the rows after a key, in order.
 func page[R any](list []*R, q allocator.Query, key func(*R) int64) ([]*R, bool) {
 	list = slices.DeleteFunc(list, func(r *R) bool { return key(r) <= q.After })
@@ -60,25 +58,22 @@ func page[R any](list []*R, q allocator.Query, key func(*R) int64) ([]*R, bool) 
 	return list[:min(len(list), q.Max)], len(list) > q.Max
 }
 
-func (p *pool) heldLeases() []*allocator.LeaseRow {
-	var list []*allocator.LeaseRow
-	for _, l := range p.held {
-		list = append(list, l.row)
-	}
-	return list
+func owned(l *allocator.LeaseRow, q *allocator.Query) bool {
+	h := &l.Holder
+	here := q.Boot != "" && q.Namespace != "" && h.Boot == q.Boot && h.Namespace == q.Namespace
+	return l.Status == allocator.LeaseLive && (here || q.Host != "" && h.Host == q.Host)
 }
 
-func (p *pool) owned(q allocator.Query) []*allocator.LeaseRow {
-	return slices.DeleteFunc(p.heldLeases(), func(l *allocator.LeaseRow) bool {
-		h := &l.Holder
-		here := q.Boot != "" && q.Namespace != "" && h.Boot == q.Boot && h.Namespace == q.Namespace
-		return l.Status != allocator.LeaseLive || !here && (q.Host == "" || h.Host != q.Host)
-	})
-}
-
-func (p *pool) pageLeases(q allocator.Query) (list []*allocator.LeaseRow, more bool) {
-	p.leases.after(uint64(q.After), func(l *leasePlace) bool {
+// pageOf takes the leases after the query's epoch that are wanted, in order.
+func pageOf(after func(uint64, func(*leasePlace) bool), q allocator.Query, want func(*allocator.LeaseRow) bool) (list []*allocator.LeaseRow, more bool) {
+	after(uint64(q.After), func(l *leasePlace) bool {
+		if !want(l.row) {
+			return true
+		}
 		if more = len(list) == q.Max; !more {
+			if list == nil {
+				list = make([]*allocator.LeaseRow, 0, min(q.Max, blockSize))
+			}
 			list = append(list, l.row)
 		}
 		return !more

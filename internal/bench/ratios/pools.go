@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stint-go/stint/adapters/memory"
 	"github.com/stint-go/stint/allocator"
@@ -27,8 +29,24 @@ func poolFigures() []figure {
 	}
 	add("pool/memory/64÷1", timed(load(64, 1), slots), timed(load(1, 1), slots), atMost(6, 1))
 	add("pool/memory/allocations", allocated(slots), one, atMost(9.5, 6))
-	add("pool/memory/10000-slots", p50(slotsBeside(10_000)), p50(slotsBeside(10)), atMost(1.5, 1.1))
-	add("sweep/memory/10000-slots÷reading", few(idleSweep), few(reading), atMost(5, 1))
+	add("fingerprint", of(evidence), of(bareSum), atMost(3, 2))
+	add("fingerprint/allocations", allocated(evidence), one, atMost(1.05, 0))
+	// The two microseconds of a sweep are those of asking for owners, of 64 leases or of all ten.
+	return append(list, sizes("memory", memoryStore, turns, atMost(4, 1.1))...)
+}
+
+// sizes lists what must not depend on how many slots are in use.
+func sizes(name string, store storeOf, turns int, sweep *bar) []figure {
+	var list []figure
+	add := func(what string, subject, per prepare, bar *bar) {
+		list = append(list, figure{what, versus(subject, per, turns), bar, 1})
+	}
+	for _, n := range []int{1000, 10_000} {
+		add(fmt.Sprintf("pool/%s/%d-slots", name, n), beneath(store, n, 200, pairsOf), beneath(store, 10, 200, pairsOf), atMost(1.5, 1.1))
+		add(fmt.Sprintf("sweep/%s/%d-slots", name, n), beneath(store, n, 50, idleSweep), beneath(store, 10, 50, idleSweep), sweep)
+	}
+	add("sweep/"+name+"/10000-slots÷reading", beneath(store, 10_000, 20, idleSweep), beneath(store, 10_000, 3, reading), atMost(5, 1))
+	add("sweep/"+name+"/all-10000÷1000", fullSweep(store, 10_000), fullSweep(store, 1000), atMost(1.5, 1.1))
 	return list
 }
 
@@ -61,22 +79,11 @@ func allocated(s setup) prepare {
 	return measured(load(1, 1), s, func(ctx context.Context, p bench.Plan, s bench.Subject) (int64, error) { return p.Allocations(ctx, s) })
 }
 
-// few is p50 of what takes long.
-func few(s setup) prepare {
-	return measured(bench.Load{Callers: 1, Accounts: 1, Pairs: 20 * turns}, s, func(ctx context.Context, p bench.Plan, s bench.Subject) (int64, error) {
-		return p.P50(ctx, s)
+// of times many calls, none of which takes long.
+func of(s setup) prepare {
+	return measured(bench.Load{Callers: 1, Accounts: 1, Pairs: 10_000 * turns}, s, func(ctx context.Context, p bench.Plan, s bench.Subject) (int64, error) {
+		return p.Time(ctx, s, 5)
 	})
-}
-
-// slotsBeside is a pool with so many live slots, and some free ones.
-func slotsBeside(n int) setup {
-	return func(ctx context.Context) (bench.Subject, error) {
-		p, err := freshPools(ctx, min(n+8, 10_000))
-		if err == nil {
-			err = p.Hold(ctx, hotPool, min(n, 10_000-8))
-		}
-		return p, err
-	}
 }
 
 // each is a Subject that calls a function.
@@ -84,37 +91,100 @@ type each func(ctx context.Context) error
 
 func (f each) Pair(ctx context.Context, _ string, _ []string) error { return f(ctx) }
 
-// idleSweep sweeps 10,000 slots where there is nothing to do.
-func idleSweep(ctx context.Context) (bench.Subject, error) {
-	p, err := slotsBeside(10_000)(ctx)
-	if err != nil {
-		return nil, err
+var sink byte // so that nothing is left out
+
+func evidence(context.Context) (bench.Subject, error) {
+	l := &allocator.LeaseRow{
+		Epoch: 7, Slots: []int{0}, Status: allocator.LeaseLive, Attempt: "run-1", Params: allocator.Params{Group: allocator.KeyOf("github.com", "acme/widgets"), Units: 1},
+		Holder:     allocator.Holder{Host: "host-a", Boot: "boot-1", Namespace: "4026531836", PID: 4242, Start: 123456},
+		AcquiredUS: 1750000000000000, TTLUS: 60000000, ExpiresUS: 1750000060000000, MaxUS: 1750021600000000,
 	}
-	pool := p.(bench.Pools).Pool(hotPool)
+	return each(func(context.Context) error {
+		sum := l.Evidence("worktrees").Sum()
+		sink += sum[0]
+		return nil
+	}), nil
+}
+
+// bareSum hashes as many bytes.
+func bareSum(context.Context) (bench.Subject, error) {
+	preimage := make([]byte, 287)
+	return each(func(context.Context) error {
+		sum := sha256.Sum256(preimage)
+		sink += sum[0]
+		return nil
+	}), nil
+}
+
+// beneath is the median time of some calls on a pool of which n slots are taken, and a few are free.
+func beneath(store storeOf, n, some int, subject func(bench.Pools) bench.Subject) prepare {
+	return func(ctx context.Context, turns int) (trial, error) {
+		p, gone, err := filled(ctx, store, bench.Accounts(1), min(n, 10_000-8), 8)
+		plans := bench.Load{Callers: 1, Accounts: 1, Pairs: some * turns}.Plans(turns)
+		return trial{func(ctx context.Context, turn int) (int64, error) { return plans[turn].P50(ctx, subject(p)) }, gone}, err
+	}
+}
+
+// filled makes pools with so many slots that are taken, and so many that are not.
+func filled(ctx context.Context, of storeOf, names []string, taken, free int) (bench.Pools, func() error, error) {
+	store, gone, err := of(ctx)
+	if err != nil {
+		return bench.Pools{}, gone, err
+	}
+	p, err := bench.NewPools(ctx, store, names, taken+free)
+	for i := 0; i < len(names) && err == nil; i++ {
+		err = p.Hold(ctx, names[i], taken)
+	}
+	return p, gone, err
+}
+
+func pairsOf(p bench.Pools) bench.Subject { return p }
+
+// idleSweep sweeps where there is nothing to do.
+func idleSweep(p bench.Pools) bench.Subject {
 	return each(func(ctx context.Context) error {
-		s, err := pool.Sweep(ctx, 10_000)
+		s, err := p.Pool(hotPool).Sweep(ctx, 10_000)
 		if err == nil && s.Reclaimed+s.Thawed+s.Purged > 0 {
 			err = fmt.Errorf("the sweep had something to do: %+v", s)
 		}
 		return err
-	}), nil
+	})
 }
 
 // reading reads 10,000 slots.
-func reading(ctx context.Context) (bench.Subject, error) {
-	p, err := slotsBeside(10_000)(ctx)
-	if err != nil {
-		return nil, err
-	}
-	pool := p.(bench.Pools).Pool(hotPool)
+func reading(p bench.Pools) bench.Subject {
 	return each(func(ctx context.Context) error {
 		for from := 0; from < 10_000; from += 1000 {
-			if _, err := pool.Probes(ctx, from, 1000); err != nil {
+			if _, err := p.Pool(hotPool).Probes(ctx, from, 1000); err != nil {
 				return err
 			}
 		}
 		return nil
-	}), nil
+	})
+}
+
+// fullSweep is the time per lease of a sweep that ends n of them, all there are.
+func fullSweep(store storeOf, n int) prepare {
+	return func(ctx context.Context, turns int) (trial, error) {
+		names := bench.Accounts(turns)
+		p, gone, err := filled(ctx, store, names, n, 0)
+		short := allocator.DefaultPolicy()
+		short.TTL, short.MaxLease = 5*time.Second, 5*time.Second // the shortest there may be
+		for i := 0; i < len(names) && err == nil; i++ {
+			_, err = p.Pool(names[i]).Configure(ctx, allocator.Admin{ID: "short", Version: 1}, allocator.Configuration{Policy: &short})
+		}
+		if err == nil {
+			time.Sleep(short.MaxLease + time.Millisecond)
+		}
+		return trial{func(ctx context.Context, turn int) (int64, error) {
+			start := time.Now()
+			s, err := p.Pool(names[turn]).Sweep(ctx, 10_000)
+			if err == nil && s.Reclaimed != n {
+				err = fmt.Errorf("the sweep ended %d of %d", s.Reclaimed, n)
+			}
+			return time.Since(start).Nanoseconds() * 1000 / int64(n), err
+		}, gone}, err
+	}
 }
 
 // poolFigures lists what to measure of package allocator on SQLite and Postgres.
@@ -142,7 +212,8 @@ func (s *stores) poolFigures() []figure {
 		add(fmt.Sprintf("pool/sqlite-normal/%d", callers), rate(load(callers), s.sqlitePools(bench.OpenSQLiteNormal, 0)), rate(load(callers), s.sqlitePoolTwin(bench.OpenSQLiteNormal, 0)), floors[1])
 	}
 	slices.SortFunc(list, func(a, b figure) int { return strings.Compare(a.names, b.names) })
-	return list
+	sweep := atMost(1.5, 1.1)
+	return slices.Concat(list, sizes("sqlite", s.sqliteStore, sqlTurns, sweep), sizes("postgres", s.postgresStore, sqlTurns, sweep))
 }
 
 // subjectOn makes pools on a store, with a pair made in each, or renewals in the first.
@@ -215,6 +286,10 @@ func (s *stores) postgresPoolTwin(leases int) open {
 
 // storeOf opens a store in a place of its own.
 type storeOf func(ctx context.Context) (allocator.Store, func() error, error)
+
+func memoryStore(context.Context) (allocator.Store, func() error, error) {
+	return memory.New(nil).Pools(), nil, nil
+}
 
 func (s *stores) sqliteStore(ctx context.Context) (allocator.Store, func() error, error) {
 	db, gone, err := s.poolFile(ctx, bench.OpenSQLite)
