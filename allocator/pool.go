@@ -36,7 +36,8 @@ type Options struct {
 	// Owners asks this system for processes; nil is [System].
 	Owners OwnerProber
 	// Observer hears of leases that ended otherwise than by their holders, after it is committed. It is called on the goroutine of a
-	// caller, maybe on several at once, and should return fast. It may call the pool.
+	// caller, maybe on several at once, and should return fast. It may call the pool. An event is lost with its process, or with a caller that
+	// left before the answer: what ended is in Leases.
 	Observer func(Event)
 }
 

@@ -31,7 +31,7 @@ type LeaseStatus uint8
 
 // The states of a lease. One whose time ran out is still live, as long as nobody ended it.
 const (
-	LeaseOffered LeaseStatus = iota + 1 // to the ticket of another process, which has [OfferTime] to claim it
+	LeaseOffered LeaseStatus = iota + 1 // to the ticket of another process, which has ten seconds to claim it
 	LeaseLive
 	LeaseEnded
 )

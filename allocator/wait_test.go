@@ -353,10 +353,11 @@ func TestT18_RandomCancels(t *testing.T) {
 	t.Parallel()
 	w := &world{t: t, ctx: t.Context(), store: memory.New(nil).Pools()}
 	pools := []*allocator.Pool{w.bubblePool(3), w.process(own), w.process(own)}
-	rounds := 1000
+	rounds := 10_000
 	if testing.Short() {
 		rounds = 200
 	}
+	var grants, cancels atomic.Int64
 	random := newSource(18).(*source)
 	var wg sync.WaitGroup
 	limit := make(chan struct{}, 40)
@@ -370,15 +371,23 @@ func TestT18_RandomCancels(t *testing.T) {
 			ctx, cancel := context.WithTimeout(w.ctx, time.Duration(b[1])*20*time.Microsecond)
 			defer cancel()
 			l, err := p.AcquireWait(ctx, units(fmt.Sprint("run-", i), 1+int(b[2])%2, fmt.Sprint(b[2]%3)))
+			if errors.Is(err, context.DeadlineExceeded) {
+				cancels.Add(1)
+				return
+			}
+			grants.Add(1)
 			if err == nil {
 				_, err = l.Release(w.ctx)
 			}
-			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			if err != nil {
 				t.Errorf("run-%d: %v", i, err)
 			}
 		})
 	}
 	wg.Wait()
+	if t.Logf("%d grants, %d cancels", grants.Load(), cancels.Load()); grants.Load() == 0 || cancels.Load() == 0 {
+		t.Error("too few of one kind to tell")
+	}
 	s := w.state(pools[0])
 	if s.Used != 0 || s.Waiting != 0 || s.Offered != 0 {
 		t.Errorf("left behind: %+v", s)
