@@ -86,7 +86,7 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	p.expect()
 	defer p.settled()
 	l, err := p.ask(ctx, c)
-	done(&p.acquires, c, err)
+	p.acquires.Done(c, err)
 	return l, wrap("acquire", err)
 }
 

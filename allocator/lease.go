@@ -405,7 +405,7 @@ func (p *Pool) renew(ctx context.Context, ref Ref, seq int64) (Renewal, error) {
 	c.ref, c.seq = ref, seq
 	sent := p.instant()
 	if err := p.do(ctx, c); err != nil {
-		done(&p.renews, c, err)
+		p.renews.Done(c, err)
 		return Renewal{}, err
 	}
 	defer p.renews.Put(c)
@@ -444,7 +444,7 @@ func (p *Pool) release(ctx context.Context, ref Ref) (Released, error) {
 	c.reset()
 	c.ref = ref
 	if err := p.do(ctx, c); err != nil {
-		done(&p.releases, c, err)
+		p.releases.Done(c, err)
 		return Released{}, err
 	}
 	defer p.releases.Put(c)

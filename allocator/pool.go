@@ -300,13 +300,6 @@ func (b *batch) done() {
 	}
 }
 
-// done takes a command back to be used again, unless a leader may still have it.
-func done[C any](s *combine.Spare[C], c *C, err error) {
-	if err == nil || !errors.Is(err, ErrUncertain) {
-		s.Put(c)
-	}
-}
-
 // do runs a command that may change rows.
 func (p *Pool) do(ctx context.Context, c command) error {
 	switch {
@@ -325,21 +318,14 @@ func (p *Pool) doDetached(limit time.Duration, c command) error {
 
 // outcome is the answer to a command that went through the lane; cause says why its caller left early, if it did.
 func (p *Pool) outcome(c command, err, cause error) error {
-	switch {
-	case err == nil:
-		k := c.base()
-		for _, e := range k.events {
-			p.o.Observer(e)
-		}
-		return k.err
-	case errors.Is(err, combine.ErrStarted):
-		return errors.Join(ErrUncertain, cause)
-	case errors.Is(err, combine.ErrNotStarted) && cause != nil:
-		return cause
-	case errors.Is(err, combine.ErrPanicked):
-		return errors.Join(ErrUncertain, err)
+	if err != nil {
+		return combine.Outcome(err, cause)
 	}
-	return fault.OrUncertain(err)
+	k := c.base()
+	for _, e := range k.events {
+		p.o.Observer(e)
+	}
+	return k.err
 }
 
 // look runs a command that changes nothing, beside the lane.

@@ -109,7 +109,7 @@ func (w *leaseWorld) start() *process {
 			faults = append(faults, spendlimittest.Fault{Kind: kind, At: call + 1, Seed: w.dice.Uint64()})
 		}
 	}
-	p.ledger = w.open(spendlimittest.NewFaulty(&doubling{w.store, w.dice}, faults...))
+	p.ledger = w.open(spendlimittest.NewFaulty(&doubling{w.store, w.dice}, spendlimittest.PlanOf(faults...)))
 	return p
 }
 

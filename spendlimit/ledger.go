@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stint-go/stint/internal/combine"
-	"github.com/stint-go/stint/internal/fault"
 )
 
 // Config is the configuration of a Ledger. Unit is required.
@@ -143,17 +142,10 @@ func (l *Ledger) outcome(c command, err, cause error) error {
 	case err == nil:
 		l.deliver(k)
 		return k.err
-	case errors.Is(err, combine.ErrStarted):
-		if k.handed.Swap(true) {
-			l.deliver(k)
-		}
-		return errors.Join(ErrUncertain, cause)
-	case errors.Is(err, combine.ErrNotStarted) && cause != nil:
-		return cause
-	case errors.Is(err, combine.ErrPanicked):
-		return errors.Join(ErrUncertain, err)
+	case errors.Is(err, combine.ErrStarted) && k.handed.Swap(true):
+		l.deliver(k)
 	}
-	return fault.OrUncertain(err)
+	return combine.Outcome(err, cause)
 }
 
 // look runs a command that changes nothing.
@@ -187,13 +179,6 @@ func (l *Ledger) look(ctx context.Context, c command) error {
 			return err
 		}
 		l.deliver(lapsed)
-	}
-}
-
-// done takes a command back, unless a leader may still have it.
-func done[C any](s *combine.Spare[C], c *C, err error) {
-	if err == nil || !errors.Is(err, ErrUncertain) {
-		s.Put(c)
 	}
 }
 
@@ -308,11 +293,11 @@ func (l *Ledger) Reserve(ctx context.Context, r Request) (*Hold, error) {
 		err = l.do(ctx, c)
 	}
 	if err != nil {
-		done(&l.reserves, c, err)
+		l.reserves.Done(c, err)
 		return nil, wrap("reserve", l.hint(ctx, r.Split.Group, err))
 	}
 	h := l.handle(c)
-	done(&l.reserves, c, nil)
+	l.reserves.Done(c, nil)
 	return h, nil
 }
 
@@ -323,11 +308,11 @@ func (l *Ledger) ask(ctx context.Context, r *Request) (*Hold, error) {
 		err = l.do(ctx, c)
 	}
 	if err != nil {
-		done(&l.reserves, c, err)
+		l.reserves.Done(c, err)
 		return nil, err
 	}
 	h := l.handle(c)
-	done(&l.reserves, c, nil)
+	l.reserves.Done(c, nil)
 	return h, nil
 }
 
@@ -408,11 +393,11 @@ func (l *Ledger) Settle(ctx context.Context, key string, cost Cost, opts ...Opti
 		err = l.doEnding(ctx, c)
 	}
 	if err != nil {
-		done(&l.settles, c, err)
+		l.settles.Done(c, err)
 		return Receipt{}, wrap("settle", err)
 	}
 	r = c.receipt
-	done(&l.settles, c, nil)
+	l.settles.Done(c, nil)
 	return r, nil
 }
 

@@ -3,6 +3,8 @@ package combine
 import (
 	"errors"
 	"fmt"
+
+	"github.com/stint-go/stint/internal/fault"
 )
 
 var (
@@ -18,6 +20,22 @@ var (
 	// of that batch is unknown.
 	ErrPanicked = errors.New("combine: run did not return")
 )
+
+// Outcome says what an error of Do means to whoever asked for the command: that it was not applied, or that nobody knows. cause is why its
+// caller left early, nil if it did not. Errors of run that say neither are ErrUncertain.
+func Outcome(err, cause error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrStarted):
+		return errors.Join(fault.ErrUncertain, cause)
+	case errors.Is(err, ErrNotStarted) && cause != nil:
+		return cause
+	case errors.Is(err, ErrPanicked):
+		return errors.Join(fault.ErrUncertain, err)
+	}
+	return fault.OrUncertain(err)
+}
 
 func notStarted(cause error) error { return fmt.Errorf("%w: %w", ErrNotStarted, cause) }
 

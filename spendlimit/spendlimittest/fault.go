@@ -2,136 +2,61 @@ package spendlimittest
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math/rand/v2"
-	"strconv"
-	"strings"
-	"sync"
 
+	"github.com/stint-go/stint/internal/faulty"
 	"github.com/stint-go/stint/spendlimit"
 )
 
 // Fault is one failure of a store: of its At-th call, steps and pages counted together from 1. Its text form, such as
 // "after@7" or "unknown:42@7", is all that is needed to see the failure again.
-type Fault struct {
-	Kind FaultKind
-	At   int
-	Seed uint64 // decides a FaultUnknown
-}
+type Fault = faulty.Fault
 
 // FaultKind says what becomes of the call that fails.
-type FaultKind uint8
+type FaultKind = faulty.Kind
 
-// The kinds of faults. A page is never applied, so each of them fails it with ErrUnavailable.
+// The kinds of faults. A page is never applied, so each of them but FaultTwice fails it with ErrUnavailable.
 const (
-	FaultBefore  FaultKind = iota + 1 // nothing is applied: ErrUnavailable
-	FaultAfter                        // the step is applied, and its answer is lost: ErrUncertain
-	FaultUnknown                      // either, by the seed, and nobody knows: ErrUncertain
-	FaultCancel                       // the step's context ends while it runs; the store says what it made of that
+	FaultBefore  = faulty.Before  // nothing is applied: ErrUnavailable
+	FaultAfter   = faulty.After   // the step is applied, and its answer is lost: ErrUncertain
+	FaultUnknown = faulty.Unknown // either, by the seed, and nobody knows: ErrUncertain
+	FaultCancel  = faulty.Cancel  // the step's context ends while it runs; the store says what it made of that
+	FaultTwice   = faulty.Twice   // the step is made, given up and made again, as after a deadlock: no error
 )
 
-var faultNames = [...]string{FaultBefore: "before", FaultAfter: "after", FaultUnknown: "unknown", FaultCancel: "cancel"}
+// ParseFault reads the text form of a Fault.
+func ParseFault(text string) (Fault, error) { return faulty.Parse(text) }
 
-// String returns the fault's text form.
-func (f Fault) String() string {
-	name := fmt.Sprintf("fault(%d)", f.Kind)
-	if f.Kind >= FaultBefore && f.Kind <= FaultCancel {
-		name = faultNames[f.Kind]
-	}
-	if f.Seed != 0 {
-		name += ":" + strconv.FormatUint(f.Seed, 10)
-	}
-	return name + "@" + strconv.Itoa(f.At)
-}
+// Plan says which calls fail. It is asked for each call, by its number from 1; the zero Fault is none.
+type Plan = faulty.Plan
 
-// ParseFault reads what String returns.
-func ParseFault(text string) (Fault, error) {
-	what, at, ok := strings.Cut(text, "@")
-	name, seed, seeded := strings.Cut(what, ":")
-	f := Fault{Kind: FaultBefore}
-	for f.Kind <= FaultCancel && faultNames[f.Kind] != name {
-		f.Kind++
-	}
-	var errs [2]error
-	f.At, errs[0] = strconv.Atoi(at)
-	if seeded {
-		f.Seed, errs[1] = strconv.ParseUint(seed, 10, 64)
-	}
-	if !ok || f.Kind > FaultCancel || f.At < 1 || errors.Join(errs[:]...) != nil {
-		return Fault{}, fmt.Errorf("fault %q, want such as \"after@7\"", text)
-	}
-	return f, nil
-}
+// PlanOf is a plan of given faults.
+func PlanOf(faults ...Fault) Plan { return faulty.PlanOf(faults...) }
 
-// Faulty is a store that fails as it is told, and else does what the store behind it does. Safe for concurrent use.
+// PlanBySeed is a plan in which about one call of so many fails, each in a way of its own.
+func PlanBySeed(seed uint64, oneOf int) Plan { return faulty.PlanBySeed(seed, oneOf) }
+
+// Faulty is a store that fails by a plan, and else does what the store behind it does. Safe for concurrent use.
 type Faulty struct {
-	store  spendlimit.Store
-	mu     sync.Mutex
-	calls  int
-	faults []Fault
+	faulty.Injector
+	store spendlimit.Store
 }
 
-// NewFaulty returns a store that fails with these faults, each once.
-func NewFaulty(s spendlimit.Store, faults ...Fault) *Faulty { return &Faulty{store: s, faults: faults} }
-
-// Add makes the store fail with these faults too.
-func (f *Faulty) Add(faults ...Fault) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.faults = append(f.faults, faults...)
+// NewFaulty returns a store that fails by a plan; nil is none.
+func NewFaulty(s spendlimit.Store, plan Plan) *Faulty {
+	f := &Faulty{store: s}
+	f.SetPlan(plan)
+	return f
 }
-
-// Calls returns how many calls there were.
-func (f *Faulty) Calls() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.calls
-}
-
-// next counts a call, and returns its fault. The zero fault is none.
-func (f *Faulty) next() Fault {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls++
-	for _, fault := range f.faults {
-		if fault.At == f.calls {
-			return fault
-		}
-	}
-	return Fault{}
-}
-
-func (f Fault) err(phase error) error { return fmt.Errorf("%w: injected: %s", phase, f) }
 
 // Step implements spendlimit.Store.
 func (f *Faulty) Step(ctx context.Context, n spendlimit.Need, step func(now int64, w *spendlimit.Work) error) error {
-	fault := f.next()
-	switch fault.Kind {
-	case FaultBefore:
-		return fault.err(spendlimit.ErrUnavailable)
-	case FaultAfter:
-		return errors.Join(f.store.Step(ctx, n, step), fault.err(spendlimit.ErrUncertain))
-	case FaultUnknown:
-		if rand.New(rand.NewPCG(fault.Seed, uint64(fault.At))).IntN(2) == 0 {
-			return fault.err(spendlimit.ErrUncertain)
-		}
-		return errors.Join(f.store.Step(ctx, n, step), fault.err(spendlimit.ErrUncertain))
-	case FaultCancel:
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		return f.store.Step(ctx, n, func(now int64, w *spendlimit.Work) error {
-			defer cancel()
-			return step(now, w)
-		})
-	}
-	return f.store.Step(ctx, n, step)
+	return faulty.Step(ctx, &f.Injector, f.store.Step, n, step)
 }
 
 // Read implements spendlimit.Store.
 func (f *Faulty) Read(ctx context.Context, q spendlimit.Query) (spendlimit.Page, error) {
-	if fault := f.next(); fault.Kind != 0 {
-		return spendlimit.Page{}, fault.err(spendlimit.ErrUnavailable)
+	if err := faulty.Page(&f.Injector); err != nil {
+		return spendlimit.Page{}, err
 	}
 	return f.store.Read(ctx, q)
 }

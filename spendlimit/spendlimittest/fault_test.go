@@ -37,33 +37,13 @@ func TestT9_FaultIsNoRefusal(t *testing.T) {
 	for kind, want := range map[FaultKind]error{
 		FaultBefore: spendlimit.ErrUnavailable, FaultAfter: spendlimit.ErrUncertain, FaultUnknown: spendlimit.ErrUncertain,
 	} {
-		led, err := spendlimit.New(NewFaulty(openMemory(newClock()), Fault{Kind: kind, At: 1}), spendlimit.Config{Unit: steps})
+		led, err := spendlimit.New(NewFaulty(openMemory(newClock()), PlanOf(Fault{Kind: kind, At: 1})), spendlimit.Config{Unit: steps})
 		if err != nil {
 			t.Fatal(err)
 		}
 		h, err := led.Reserve(t.Context(), ask("k", 1, "a"))
 		if h != nil || !errors.Is(err, want) || errors.Is(err, spendlimit.ErrDenied) {
 			t.Errorf("kind %d: hold %v, error %v", kind, h, err)
-		}
-	}
-}
-
-func TestFaultText(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]Fault{
-		"before@1":                       {Kind: FaultBefore, At: 1},
-		"after@7":                        {Kind: FaultAfter, At: 7},
-		"cancel@12":                      {Kind: FaultCancel, At: 12},
-		"unknown:18446744073709551615@3": {Kind: FaultUnknown, At: 3, Seed: 1<<64 - 1},
-	} {
-		got, err := ParseFault(text)
-		if err != nil || got != want || got.String() != text {
-			t.Errorf("%s: %+v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "after", "after@", "after@0", "after@-1", "later@1", "@1", "unknown:@1", "unknown:x@1"} {
-		if f, err := ParseFault(text); err == nil {
-			t.Errorf("%q is read as %+v", text, f)
 		}
 	}
 }
@@ -76,7 +56,7 @@ func TestFaultUnknownIsDecidedBySeed(t *testing.T) {
 		var first bool
 		for try := range 2 {
 			store := openMemory(newClock())
-			led, err := spendlimit.New(NewFaulty(store, Fault{Kind: FaultUnknown, At: 1, Seed: seed}), spendlimit.Config{Unit: steps, NoLimit: spendlimit.Allow})
+			led, err := spendlimit.New(NewFaulty(store, PlanOf(Fault{Kind: FaultUnknown, At: 1, Seed: seed})), spendlimit.Config{Unit: steps, NoLimit: spendlimit.Allow})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,7 +27,7 @@ func traced(t *testing.T, sc *script, open Open, pick func(i int) Fault) []trace
 	t.Helper()
 	clock := newClock()
 	store := open(t, clock.read).Store
-	faulty := NewFaulty(store)
+	faulty := NewFaulty(store, nil)
 	run, err := newSession(faulty, sc.cfg, clock)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func traced(t *testing.T, sc *script, open Open, pick func(i int) Fault) []trace
 		fault := pick(i)
 		if fault.Kind != 0 {
 			fault.At += before
-			faulty.Add(fault)
+			faulty.SetPlan(PlanOf(fault))
 		}
 		v, err := o.run(t.Context(), run)
 		if fault.Kind != 0 && (errors.Is(err, spendlimit.ErrUnavailable) || errors.Is(err, spendlimit.ErrUncertain)) {
@@ -66,7 +66,7 @@ func CheckFaults(t *testing.T, open Open) {
 	for _, w := range want {
 		most = max(most, w.calls)
 	}
-	for kind := FaultBefore; kind <= FaultCancel; kind++ {
+	for kind := FaultBefore; kind <= FaultTwice; kind++ {
 		for call := 1; call <= most; call++ {
 			heals(t, open, want, Fault{Kind: kind, At: call, Seed: uint64(call)})
 		}

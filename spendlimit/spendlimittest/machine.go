@@ -110,7 +110,7 @@ func drawConfig(t *rapid.T) spendlimit.Config {
 
 // begin makes a ledger on a handle.
 func (w *machine) begin(t *rapid.T, h Handle) {
-	w.used, w.store = h, NewFaulty(h.Store)
+	w.used, w.store = h, NewFaulty(h.Store, nil)
 	led, err := spendlimit.New(w.store, w.cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func (w *machine) judge(t *rapid.T, c command, want any, wantErr error, got any,
 func (w *machine) runFaulty(t *rapid.T, c command, kind FaultKind) {
 	fault := Fault{Kind: kind, At: w.store.Calls() + 1}
 	w.log(t, c.text+" with fault "+fault.String())
-	w.store.Add(fault)
+	w.store.SetPlan(PlanOf(fault))
 	_, err := c.ledger(w)
 	switch {
 	case kind == FaultBefore && errors.Is(err, spendlimit.ErrUnavailable):
