@@ -1,9 +1,9 @@
 package allocator
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -15,39 +15,60 @@ const (
 
 // waiter is the place of one attempt in the queue, for all calls of this process that wait with it.
 type waiter struct {
+	params  *Params // of the first call: those that differ are refused by the step
 	calls   int
 	ticket  int64
+	unsure  bool          // the last answer was lost: there may be a ticket or a lease
 	wake    chan struct{} // closed when lease or err is set
 	lease   *Lease
+	taken   bool // by a call
 	err     error
 	leaving chan struct{} // not nil while the ticket is being given back; closed when it is
 }
 
+// decided tells that the wait is over: later calls wait anew. p.mu is held.
+func (w *waiter) decided() bool { return w.lease != nil || w.err != nil }
+
 // end wakes the waiter with an error. p.mu is held.
 func (w *waiter) end(err error) {
-	if w.lease == nil && w.err == nil {
+	if !w.decided() {
 		w.err = err
 		close(w.wake)
 	}
 }
 
-// waitsHere tells whether a call of this process waits for the attempt.
-func (p *Pool) waitsHere(attempt string) bool {
+// waitsHere tells whether a call of this process waits with a ticket of the attempt. Of a fresh one, which a step has just made, its
+// waiter hears only after the step.
+func (p *Pool) waitsHere(attempt string, seq int64, fresh bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.waiters[attempt]
-	return w != nil && w.leaving == nil
+	return w != nil && w.leaving == nil && !w.decided() && (fresh || w.ticket == seq)
+}
+
+// seat gives waiters the tickets that a step has made for them, before the next step may serve them.
+func (p *Pool) seat(commands []command) {
+	for _, c := range commands {
+		if a, ok := c.(*acquire); ok && a.waiter != nil && a.queued != nil && a.err == nil {
+			p.mu.Lock()
+			a.waiter.ticket = a.queued.Seq
+			p.mu.Unlock()
+		}
+	}
 }
 
 // deliver hands what a step gave to tickets to their waiters (R6a).
-func (p *Pool) deliver(granted []grant, dropped []drop, sent instant) {
+func (p *Pool) deliver(granted []grant, dropped []drop, sent instant, leader *call) {
 	for _, g := range granted {
 		l := p.newLease(g.lease, g.slots, g.lease.ExpiresUS, g.leftUS, g.lease.MaxUS, sent)
 		p.mu.Lock()
-		// A waiter that has just left gives the lease back with its Cancel, which comes after this step.
-		if w := p.waiters[g.attempt]; w != nil && w.leaving == nil && w.lease == nil && w.err == nil {
-			w.lease = l
+		switch w := p.waiters[g.attempt]; {
+		case w != nil && w.leaving != nil: // it has just left, and gives the lease back with its Cancel, which comes after this step
+		case w != nil && !w.decided():
+			w.lease = p.one(l, false, p.over.now)
 			close(w.wake)
+		default: // it left without knowing of a ticket
+			leader.unclaimed = append(leader.unclaimed, l.ref())
 		}
 		p.mu.Unlock()
 	}
@@ -70,21 +91,19 @@ func (p *Pool) newAcquire(r *Request) (*acquire, error) {
 	c.params = Params{
 		Group: KeyOf(r.Group...), Units: r.Units, TTLUS: r.TTL.Microseconds(), MaxUS: r.MaxLease.Microseconds(), Owner: r.Owner, Labels: labelList(r.Labels),
 	}
-	c.wait, c.ticket = false, 0
+	c.wait, c.waiter, c.ticket = false, nil, 0
 	return c, nil
 }
 
 // Acquire leases the free slots with the lowest indices, or refuses with a [FullError] at once. Leases whose time is over are ended
 // first, and so are those whose owner is proved gone, where there is no room. A retry with the same attempt and content gets the same lease
 // (Existing); the same attempt from another process is a [HeldError]: a lease is never shared. A grant that arrives when its
-// time is over here is given back, as ErrLapsed.
+// time is over here is given back, as ErrLapsed; one that another call of this process ended meanwhile is done already.
 func (p *Pool) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	c, err := p.newAcquire(&r)
 	if err != nil {
 		return nil, wrap("acquire", err)
 	}
-	p.expect()
-	defer p.settled()
 	l, err := p.ask(ctx, c)
 	p.acquires.Done(c, err)
 	return l, wrap("acquire", err)
@@ -113,35 +132,45 @@ func (p *Pool) askOnce(ctx context.Context, c *acquire) (*Lease, error) {
 		if err := p.stay(ctx, c.attempt); err != nil {
 			return nil, err
 		}
-		sent := p.instant()
-		if err := p.do(ctx, c); err != nil {
-			return nil, err
-		}
-		if !c.again {
-			return p.take(c, sent)
+		if l, err := p.tryOnce(ctx, c); err != nil || !c.again {
+			return l, err
 		}
 	}
 }
 
+// tryOnce makes one step, and the handle of what it granted.
+func (p *Pool) tryOnce(ctx context.Context, c *acquire) (*Lease, error) {
+	generation := p.expect()
+	defer p.settled(generation)
+	sent := p.instant()
+	if err := p.do(ctx, c); err != nil {
+		return nil, err
+	}
+	return p.take(c, sent, generation)
+}
+
 // take makes the handle of what was granted, or nil where there is a ticket.
-func (p *Pool) take(c *acquire, sent instant) (*Lease, error) {
+func (p *Pool) take(c *acquire, sent instant, generation int) (*Lease, error) {
 	if c.lease == nil {
 		return nil, nil //nolint:nilnil // queued
 	}
 	l := p.newLease(c.lease, c.slots, c.lease.ExpiresUS, c.leftUS, c.mostUS, sent)
-	if l.remains() == 0 && (!c.existing || c.claimed) {
-		return nil, p.refuse(l)
+	switch fresh := !c.existing || c.claimed; {
+	case fresh && l.remains() == 0:
+		return nil, p.refuse(l, ErrLapsed)
+	case fresh && p.closed.Load(): // Close did not know of it
+		return nil, p.refuse(l, ErrClosed)
 	}
-	return p.register(l, c.existing), nil // done already, if another call of this process ended it meanwhile
+	return p.register(l, c.existing, generation), nil
 }
 
 // refuse gives back a lease that came too late (R24).
-func (p *Pool) refuse(l *Lease) error {
+func (p *Pool) refuse(l *Lease, why error) error {
 	err := p.doDetached(leaveDeadline, &release{ref: l.ref()})
-	if errors.Is(err, ErrStale) {
-		err = nil
+	if err == nil || errors.Is(err, ErrStale) {
+		return why
 	}
-	return errors.Join(ErrLapsed, err)
+	return fmt.Errorf("%w: %w", why, err)
 }
 
 // stay waits until nobody is giving back what this attempt has.
@@ -175,15 +204,13 @@ func (p *Pool) AcquireWait(ctx context.Context, r Request) (*Lease, error) {
 		return nil, wrap("acquire", err)
 	}
 	c.wait = true
-	p.expect()
-	defer p.settled()
 	l, err := p.await(ctx, c) // c is not used again: a poll that was left early may still have it
 	return l, wrap("acquire", err)
 }
 
 func (p *Pool) await(ctx context.Context, c *acquire) (*Lease, error) {
 	p.here.Add(1)
-	w, err := p.enter(ctx, c.attempt)
+	w, err := p.enter(ctx, c)
 	if err != nil {
 		p.here.Add(-1)
 		return nil, err
@@ -200,16 +227,16 @@ func (p *Pool) await(ctx context.Context, c *acquire) (*Lease, error) {
 }
 
 // enter joins the waiter of an attempt.
-func (p *Pool) enter(ctx context.Context, attempt string) (*waiter, error) {
+func (p *Pool) enter(ctx context.Context, c *acquire) (*waiter, error) {
 	for {
-		if err := p.stay(ctx, attempt); err != nil {
+		if err := p.stay(ctx, c.attempt); err != nil {
 			return nil, err
 		}
 		p.mu.Lock()
-		w := p.waiters[attempt]
-		if w == nil {
-			w = &waiter{wake: make(chan struct{})}
-			p.waiters[attempt] = w
+		w := p.waiters[c.attempt]
+		if w == nil || w.leaving == nil && w.decided() {
+			w = &waiter{params: &c.params, wake: make(chan struct{})}
+			p.waiters[c.attempt] = w
 		}
 		if w.leaving == nil {
 			w.calls++
@@ -220,15 +247,18 @@ func (p *Pool) enter(ctx context.Context, attempt string) (*waiter, error) {
 	}
 }
 
-// exit takes a call out of the queue. The last one gives the ticket back, unless it has a lease, or there is none.
+// exit takes a call out of the queue. The last one gives back what there may be, a ticket or a lease, unless it has the lease.
 func (p *Pool) exit(w *waiter, attempt string, l *Lease, cause error) error {
 	p.here.Add(-1)
 	p.mu.Lock()
 	w.calls--
-	last := w.calls == 0
-	mine := last && l == nil && (w.ticket > 0 || errors.Is(cause, ErrUncertain)) && !errors.Is(cause, ErrTicketLost)
+	last := w.calls == 0 && p.waiters[attempt] == w // else others wait, with this waiter or anew
+	unsure := w.unsure || errors.Is(cause, ErrUncertain)
+	queued := w.ticket > 0 && w.lease == nil && (w.err == nil || errors.Is(w.err, ErrClosed))
+	given := w.lease != nil && w.lease.open() && !w.taken
+	mine := last && l == nil && (queued || given || unsure)
 	c := &cancel{attempt: attempt, holder: p.holder.Incarnation}
-	if h := p.leases[attempt]; h != nil && h.open() {
+	if h := p.leases[attempt]; h != nil && h.open() && !(given && h == w.lease) {
 		c.keep = h.row.Epoch // another call works with it
 	}
 	switch {
@@ -242,15 +272,41 @@ func (p *Pool) exit(w *waiter, attempt string, l *Lease, cause error) error {
 		return cause
 	}
 	// A grant that met the end of ctx is released by this too.
-	err := p.doDetached(leaveDeadline, c)
-	p.mu.Lock()
-	delete(p.waiters, attempt)
-	p.mu.Unlock()
-	close(w.leaving)
-	if err != nil && cause == nil {
+	err := p.outcome(c, p.leave(w, c), context.DeadlineExceeded)
+	p.doubt(attempt, c.keep, err)
+	switch {
+	case err == nil || cause != nil && !unsure:
+		return cause
+	case cause == nil:
 		return err
 	}
-	return cause
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// doubt ends the handles of an attempt after a call that may have ended the lease, if its answer says no more. Those of calls that are on
+// their way are ended when they are made. A lease with the epoch keep was not meant.
+func (p *Pool) doubt(attempt string, keep uint64, err error) {
+	if !errors.Is(err, ErrUncertain) {
+		return
+	}
+	p.mu.Lock()
+	p.over.add(endedKey{attempt: attempt})
+	h := p.leases[attempt]
+	p.mu.Unlock()
+	if h != nil && h.row.Epoch != keep {
+		h.finish(&LostError{})
+	}
+}
+
+// leave gives back what a waiter may have. Nobody else asks for the attempt meanwhile, but whoever hears of the outcome may.
+func (p *Pool) leave(w *waiter, c *cancel) error {
+	defer func() { // also if the store panics
+		p.mu.Lock()
+		delete(p.waiters, c.attempt)
+		p.mu.Unlock()
+		close(w.leaving)
+	}()
+	return p.lane.DoWithin(leaveDeadline, c)
 }
 
 // queue asks until there is a lease or an end.
@@ -259,33 +315,24 @@ func (p *Pool) queue(ctx context.Context, c *acquire, w *waiter) (*Lease, error)
 	var probed bool
 	var at instant // of the last owner pass
 	for {
-		p.mu.Lock()
-		c.ticket = w.ticket
-		p.mu.Unlock()
-		sent := p.instant()
-		err := p.do(ctx, c)
+		l, err := p.poll(ctx, c, w)
 		held := (*HeldError)(nil)
 		switch {
-		case err == nil && c.lease != nil:
-			l, err := p.take(c, sent)
-			if l != nil && c.ticket > 0 {
-				l.waited()
-			}
+		case l != nil, errors.Is(err, ErrLapsed):
 			return l, err
 		case err == nil && c.queued != nil:
-			p.mu.Lock()
-			w.ticket = c.queued.Seq
-			p.mu.Unlock()
 		case err == nil: // again
 			continue
+		case errors.Is(err, ErrAttemptMismatch):
+			return nil, err
 		case errors.As(err, &held):
 			v, ended := p.probeHolder(ctx, held.Epoch)
 			if held.Verdict = v; !ended {
-				return p.woken(w, err)
+				return p.woken(w, c, err)
 			}
 			continue
 		case ctx.Err() != nil || !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUncertain):
-			return p.woken(w, err)
+			return p.woken(w, c, err)
 		}
 		if !probed || p.since(at) >= lastPoll {
 			gone := p.probeOwners(ctx, maxOwners)
@@ -299,13 +346,53 @@ func (p *Pool) queue(ctx context.Context, c *acquire, w *waiter) (*Lease, error)
 		select {
 		case <-w.wake:
 			timer.Stop()
-			return p.woken(w, nil)
+			return p.woken(w, c, nil)
 		case <-ctx.Done():
 			timer.Stop()
-			return p.woken(w, ctx.Err())
+			return p.woken(w, c, ctx.Err())
 		case <-timer.C:
 		}
 	}
+}
+
+// poll makes one step of a wait. The answer is a lease, a ticket of the waiter, an error, or none of them: ask again.
+func (p *Pool) poll(ctx context.Context, c *acquire, w *waiter) (*Lease, error) {
+	generation := p.expect()
+	defer p.settled(generation)
+	p.mu.Lock()
+	c.ticket, c.waiter = w.ticket, w
+	p.mu.Unlock()
+	sent := p.instant()
+	err := p.do(ctx, c)
+	p.mu.Lock()
+	w.unsure = errors.Is(err, ErrUncertain) || err != nil && w.unsure
+	if errors.Is(err, ErrTicketLost) && w.ticket == c.ticket {
+		w.ticket = 0
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	l, err := p.take(c, sent, generation)
+	if l == nil || c.ticket == 0 {
+		return l, err
+	}
+	l.waited()
+	return p.inTime(l)
+}
+
+// inTime refuses the lease of a ticket if it is over. Of all that wait for it, one gives it back. It may be done already, if another
+// call of this process released it meanwhile.
+func (p *Pool) inTime(l *Lease) (*Lease, error) {
+	switch {
+	case l.Left() > 0:
+		return l, nil
+	case l.finishAs(ErrLapsed):
+		return nil, p.refuse(l, ErrLapsed)
+	case l.Err() != nil:
+		return nil, l.Err()
+	}
+	return l, nil
 }
 
 // waited says that the lease came from the caller's own ticket: it is new to it.
@@ -316,7 +403,7 @@ func (l *Lease) waited() {
 }
 
 // woken is what a step gave to the waiter, or else the caller's own reason to stop.
-func (p *Pool) woken(w *waiter, cause error) (*Lease, error) {
+func (p *Pool) woken(w *waiter, c *acquire, cause error) (*Lease, error) {
 	p.mu.Lock()
 	l, err := w.lease, w.err
 	p.mu.Unlock()
@@ -325,12 +412,14 @@ func (p *Pool) woken(w *waiter, cause error) (*Lease, error) {
 		return nil, cause
 	case l == nil:
 		return nil, err
-	case l.Left() > 0:
-		return p.register(l, false), nil
-	case l.finishAs(ErrLapsed): // of all that wait for it, one gives it back
-		return nil, p.refuse(l)
 	}
-	return nil, cmp.Or(l.Err(), ErrLapsed)
+	if err := c.params.mismatch(&l.row.Params); err != nil { // of a call with other content
+		return nil, err
+	}
+	p.mu.Lock()
+	w.taken = true
+	p.mu.Unlock()
+	return p.inTime(l)
 }
 
 // Cancelled is the answer to a Cancel.
@@ -348,6 +437,7 @@ func (p *Pool) Cancel(ctx context.Context, attempt string) (Cancelled, error) {
 	}
 	c := &cancel{attempt: attempt, holder: p.holder.Incarnation}
 	if err := p.do(ctx, c); err != nil {
+		p.doubt(attempt, 0, err)
 		return Cancelled{}, wrap("cancel", err)
 	}
 	answer := Cancelled{Ticket: c.ticket}

@@ -37,7 +37,7 @@ type step struct {
 
 	newID    func() LeaseID
 	me       Incarnation
-	waitHere func(attempt string) bool // a waiter of this process waits with the ticket of this attempt
+	waitHere func(attempt string, seq int64, fresh bool) bool // a waiter of this process waits with this ticket, which the step may have made
 
 	free     []int // slots, ascending
 	freeUpTo int   // up to this index all free slots are known
@@ -48,9 +48,11 @@ type step struct {
 	dropped []drop       // tickets of this process that ended without a lease
 	ended   []*LeaseRow  // otherwise than by their holders
 	over    []*LeaseRow  // of this process, that ended
+	lost    []uint64     // epochs of leases that can't be read and were dropped
 	swept   int          // of them by time
 	moreDue bool         // lapsed leases are left
 	thawed  int          // slots
+	told    int          // of them, to a sweep
 	purged  int          // leases
 	groups  []*candidate // with tickets
 }
@@ -73,8 +75,10 @@ type drop struct {
 // apply runs commands in their order on the rows of a set. It is pure but for newID and waitHere. An error means: write nothing.
 func (s *step) apply(commands []command) error {
 	s.begin()
-	p := s.set.Pool()
-	if p != nil {
+	if s.set.Pool() != nil {
+		if err := s.jump(); err != nil {
+			return err
+		}
 		if err := s.timely(); err != nil {
 			return err
 		}
@@ -109,18 +113,40 @@ func isRefusal(err error) bool { return !errors.Is(err, errMore) }
 func (s *step) begin() {
 	s.now, s.need = s.clock, *s.loads
 	s.lapsed, s.room, s.moreDue = false, false, false
-	s.granted, s.dropped, s.ended, s.over = s.granted[:0], s.dropped[:0], s.ended[:0], s.over[:0]
-	s.swept, s.thawed, s.purged = 0, 0, 0
+	s.granted, s.dropped, s.ended, s.over, s.lost = s.granted[:0], s.dropped[:0], s.ended[:0], s.over[:0], s.lost[:0]
+	s.swept, s.thawed, s.told, s.purged = 0, 0, 0, 0
 	s.listFree()
 	p := s.set.Pool()
 	if p == nil {
 		return
 	}
 	s.now = p.Now(s.clock)
-	// R14: a clock that jumps gives every holder one TTL to say that it is there.
-	if s.now-p.SeenUS > p.Policy.JumpGuard.Microseconds() && p.Used > p.Cooling {
-		s.pool().JumpUS = s.now + p.Policy.TTL.Microseconds()
+}
+
+// jump gives every holder the time to say that it is there, after the clock jumped: one TTL of its own, or of the pool if that is
+// longer (R14).
+func (s *step) jump() error {
+	p := s.set.Pool()
+	if s.now-p.SeenUS <= p.Policy.JumpGuard.Microseconds() || p.Used <= p.Cooling {
+		return nil
 	}
+	if !s.need.All {
+		return s.more(func(n *Need) { n.All = true })
+	}
+	s.pool().JumpUS = max(p.JumpUS, sum(s.now, s.longest()))
+	return nil
+}
+
+// longest is the longest TTL of the live leases, or the pool's if that is longer; all rows must be loaded.
+func (s *step) longest() int64 {
+	p := s.set.Pool()
+	longest := p.Policy.TTL.Microseconds()
+	for i := range s.set.leases.list {
+		if l := s.set.leases.list[i].row; l != nil && l.Status == LeaseLive {
+			longest = max(longest, min(l.TTLUS, p.Policy.MaxLease.Microseconds()))
+		}
+	}
+	return longest
 }
 
 // finish dates what was changed. A step without changes stays one.
@@ -131,9 +157,24 @@ func (s *step) finish() {
 	}
 	s.settle()
 	p := s.pool()
+	s.guardCounts(p)
 	p.SeenUS = s.now
 	p.Rev++ // also when no row but the pool's is changed, or rows only go
 	set.date(func() int64 { p.Rev++; return p.Rev })
+}
+
+// guardCounts keeps counts that were wrong before from falling below 0. Nothing is granted then, until Check has repaired them.
+func (s *step) guardCounts(p *PoolRow) {
+	for _, n := range [...]*int{&p.Used, &p.Cooling, &p.Offered, &p.Waiting, &p.Groups} {
+		if *n < 0 {
+			*n, p.Blocked = 0, true
+		}
+	}
+	for i := range s.set.groups.list {
+		if e := &s.set.groups.list[i]; e.fresh && e.row != nil && min(e.row.Used, e.row.Waiting) < 0 {
+			e.row.Used, e.row.Waiting, p.Blocked = max(0, e.row.Used), max(0, e.row.Waiting), true
+		}
+	}
 }
 
 // settle ends a drain when nothing is left (R19).
@@ -504,6 +545,9 @@ func (s *step) handOut() error {
 	if s.need.Heads == 0 && !s.need.All {
 		return s.more(func(n *Need) { n.Heads = 1 })
 	}
+	if s.unreadable(RawTicket) > 0 && !s.need.All && p.Used < p.Capacity { // whose tickets are behind it is not known
+		return s.more(func(n *Need) { n.All = true })
+	}
 	s.listHeads()
 	for s.set.Pool().Used < p.Capacity { // else nobody fits, whoever is next
 		var best *candidate
@@ -527,7 +571,10 @@ func (s *step) handOut() error {
 		if best == nil {
 			return nil
 		}
-		if err := s.serve(best.heads[0], slots); err != nil {
+		switch err := s.serve(best.heads[0], slots); {
+		case errors.Is(err, ErrCorrupt): // nothing can be granted: that hurts no other command
+			return nil
+		case err != nil:
 			return err
 		}
 		best.heads = best.heads[1:]
@@ -562,8 +609,8 @@ func (s *step) sure(c *candidate) int {
 	if s.need.All || len(c.heads) >= s.set.Group(c.key).Waiting {
 		return len(c.heads)
 	}
-	// Heads of them were loaded as the first; of these the step may have taken some since, and some may not be readable.
-	return max(0, min(len(c.heads), s.need.Heads-s.taken(c.key)-s.unreadable(RawTicket)))
+	// Heads of them were loaded as the first; of these the step may have taken some since.
+	return max(0, min(len(c.heads), s.need.Heads-s.taken(c.key)))
 }
 
 // taken counts the tickets of a group that this step has taken out of the queue.
@@ -594,7 +641,7 @@ func (s *step) before(a, b *candidate) bool {
 
 // serve gives slots to a ticket: as a lease if its waiter waits here (R6a), else as an offer (R6b).
 func (s *step) serve(t *TicketRow, slots []int) error {
-	here := t.Holder.Incarnation == s.me && s.waitHere != nil && s.waitHere(t.Attempt)
+	here := t.Holder.Incarnation == s.me && s.waitHere != nil && s.waitHere(t.Attempt, t.Seq, s.set.tickets.find(t.Seq).old == nil)
 	status := LeaseOffered
 	if here {
 		status = LeaseLive
@@ -661,6 +708,6 @@ func (s *step) start(l *LeaseRow) {
 	if l.Params.MaxUS > 0 {
 		most = min(most, l.Params.MaxUS)
 	}
-	l.MaxUS = s.now + most
-	l.ExpiresUS = min(s.now+l.TTLUS, l.MaxUS)
+	l.MaxUS = sum(s.now, most)
+	l.ExpiresUS = min(sum(s.now, l.TTLUS), l.MaxUS)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 )
 
 // create makes a pool, or finds that it is there (R3).
@@ -21,6 +22,14 @@ func (c *create) need(n *Need) { n.All, n.Timely = true, true }
 func (c *create) run(s *step) error {
 	if p := s.set.Pool(); p != nil {
 		have := s.spec()
+		for _, raw := range s.set.raws { // what is not known differs from nothing
+			if want := c.spec.Attrs[raw.Index]; raw.Table == RawSlot && want != nil {
+				if have.Attrs == nil {
+					have.Attrs = map[int]map[string]string{}
+				}
+				have.Attrs[raw.Index] = want
+			}
+		}
 		if !sameSpec(&have, &c.spec) {
 			return &ConfigError{Have: have, Want: c.spec}
 		}
@@ -212,6 +221,16 @@ func (s *step) configure(c *Configuration) error {
 		if err := s.list(*c.Groups); err != nil {
 			return err
 		}
+		for _, t := range s.allTickets() {
+			g := s.groupOf(t.Params.Group)
+			err := g.within(t.Params.Units)
+			if g.Max == 0 {
+				err = invalid("Group", "%v is closed", g.Key)
+			}
+			if err != nil {
+				s.drop(t, err)
+			}
+		}
 	}
 	for i, attrs := range c.Attrs {
 		s.slot(i).Attrs = labelList(attrs)
@@ -272,9 +291,14 @@ func (s *step) list(groups []Group) error {
 
 // rebase dates everything anew from the clock as it is, back or forth, after a clock was wrong (R14). Epochs stay.
 func (s *step) rebase() error {
-	s.now = s.clock
 	p := s.pool()
-	p.JumpUS = 0
+	// What a holder was told before still counts from now on: its own TTL, or what was left of the time after a jump.
+	protected := max(s.longest(), p.JumpUS-s.now)
+	if s.now = s.clock; p.Used > p.Cooling {
+		p.JumpUS = sum(s.now, protected)
+	} else {
+		p.JumpUS = 0
+	}
 	for i := range s.set.leases.list {
 		if l := s.set.leases.list[i].row; l != nil && l.Status != LeaseEnded {
 			s.start(s.lease(l.Epoch))
@@ -309,18 +333,22 @@ func (c *sweep) need(n *Need) {
 }
 
 func (c *sweep) run(s *step) error {
+	swept, purged := s.swept, s.purged
 	if err := s.lapse(min(c.max, maxLapses)); err != nil {
 		return err
 	}
-	s.forget()
-	c.reclaimed, c.thawed, c.purged = s.swept, s.thawed, s.purged
+	if err := s.forget(); err != nil {
+		return err
+	}
+	c.reclaimed, c.thawed, c.purged = s.swept-swept, s.thawed-s.told, s.purged-purged
+	s.told = s.thawed // by the first sweep of the step
 	c.more = s.moreDue && s.swept > 0 || s.purged == maxPurge
 	c.raws = append(c.raws[:0], s.set.raws...)
 	return nil
 }
 
 // forget removes leases that ended long ago.
-func (s *step) forget() {
+func (s *step) forget() error {
 	keep := s.set.Pool().Policy.Keep.Microseconds()
 	for i := 0; i < len(s.set.leases.list) && s.purged < maxPurge; i++ {
 		e := &s.set.leases.list[i]
@@ -331,6 +359,11 @@ func (s *step) forget() {
 			s.purged++
 		}
 	}
+	// Unreadable rows took places among the loaded ones: that stops no other, but for very many of them.
+	if raws := s.unreadable(RawLease); raws > 0 && s.purged < maxPurge && s.purged+raws >= s.need.Purge && s.need.Purge < 16*maxPurge {
+		return s.more(func(n *Need) { n.Purge *= 2 })
+	}
+	return nil
 }
 
 // reclaim ends a lease that somebody else holds: in one step the evidence is what was seen, and the reason is proved (R10).
@@ -433,11 +466,12 @@ func (c *reclaim) force(s *step, raw *Raw) error {
 	case !s.need.All:
 		return s.more(func(n *Need) { n.All = true })
 	}
+	s.set.raws = slices.DeleteFunc(s.set.raws, func(r *Raw) bool { return r == raw })
 	if raw.Table == RawSlot {
 		s.set.slots.insert(raw.Index, &SlotRow{Index: raw.Index, Status: SlotLeased, Epoch: s.set.Pool().EpochSeq}, raw)
 		return c.mend(s, s.set.Slot(raw.Index))
 	}
-	s.set.leases.remove(raw.Epoch, raw)
+	s.dropLease(raw)
 	for i := range s.set.slots.list {
 		if r := s.set.slots.list[i].row; r != nil && r.Status == SlotLeased && r.Epoch == raw.Epoch {
 			s.cool(r.Index)
@@ -446,7 +480,8 @@ func (c *reclaim) force(s *step, raw *Raw) error {
 	return s.recount()
 }
 
-// mend takes back a slot that does not fit its lease. Every lease that names it ends.
+// mend takes back a slot that can't be read, or does not fit its lease. Where a live lease lists it, the slot is that lease's again: nobody
+// has looked at the lease, which may be in use.
 func (c *reclaim) mend(s *step, r *SlotRow) error {
 	switch {
 	case c.Reason != ReasonForced:
@@ -454,23 +489,9 @@ func (c *reclaim) mend(s *step, r *SlotRow) error {
 	case !s.need.All:
 		return s.more(func(n *Need) { n.All = true })
 	}
-	for i := range s.set.leases.list {
-		l := s.set.leases.list[i].row
-		if l == nil || l.Status == LeaseEnded || !slices.Contains(l.Slots, r.Index) {
-			continue
-		}
-		evidence := l.Evidence(s.set.Pool().Name).Sum()
-		row := s.lease(l.Epoch)
-		row.Status, row.End = LeaseEnded, EndRow{Reason: ReasonForced, AtUS: s.now, By: c.Note, Evidence: evidence}
-		s.note(row)
-		for _, other := range l.Slots {
-			if o := s.set.Slot(other); o != nil && o.Status == SlotLeased && o.Epoch == l.Epoch {
-				s.cool(other)
-			}
-		}
-		c.last = row
+	if s.adopt(r.Index, EndRow{Reason: ReasonForced, AtUS: s.now, By: c.Note}) == nil {
+		s.cool(r.Index)
 	}
-	s.cool(r.Index)
 	return s.recount()
 }
 
@@ -530,8 +551,8 @@ type check struct {
 	call
 	repair bool
 
-	wrong   []*CorruptError
-	damaged []error // tickets: slots and leases are listed by Probes
+	wrong   []error
+	damaged []error // tickets, and leases that no slot leads to: others are listed by Probes
 	state   PoolState
 }
 
@@ -540,7 +561,7 @@ func (c *check) need(n *Need) { n.All, n.Timely = true, true }
 func (c *check) run(s *step) error {
 	c.wrong, c.damaged = nil, nil
 	for _, raw := range s.set.raws {
-		if raw.Table == RawTicket {
+		if raw.Table == RawTicket || s.orphan(raw) {
 			c.damaged = append(c.damaged, raw.damage())
 		}
 	}
@@ -553,11 +574,19 @@ func (c *check) run(s *step) error {
 		{"used slots", p.Used, counted.pool.Used},
 		{"cooling slots", p.Cooling, counted.pool.Cooling},
 		{"known slots", p.Slots, counted.pool.Slots},
-		{"offered leases", p.Offered, counted.pool.Offered},
 		{"tickets", p.Waiting, counted.pool.Waiting},
 		{"groups", p.Groups, counted.pool.Groups},
 	} {
 		c.compare(x.what, x.stored, x.real)
+	}
+	if p.Offered < counted.pool.Offered || s.unreadable(RawLease) == 0 { // one may be an offer
+		c.compare("offered leases", p.Offered, counted.pool.Offered)
+	}
+	if p.EpochSeq < counted.pool.EpochSeq {
+		c.wrong = append(c.wrong, &CorruptError{What: "the last epoch", Stored: int64(p.EpochSeq), Actual: int64(counted.pool.EpochSeq)})
+	}
+	for _, i := range s.stray() {
+		c.wrong = append(c.wrong, &DamageError{RawSlot, strconv.Itoa(i), "lease"})
 	}
 	for _, g := range counted.groups {
 		have := s.groupOf(g.Key)
@@ -570,7 +599,7 @@ func (c *check) run(s *step) error {
 	}
 	switch {
 	case c.repair && (len(c.wrong) > 0 || len(c.damaged) > 0 || p.Blocked):
-		s.dropDamaged()
+		s.dropTickets()
 		if err := s.recount(); err != nil {
 			return err
 		}
@@ -583,14 +612,80 @@ func (c *check) run(s *step) error {
 	return nil
 }
 
-// dropDamaged removes the tickets that can't be read. Their waiters ask anew.
-func (s *step) dropDamaged() {
-	for _, raw := range s.set.raws {
-		if raw.Table == RawTicket {
-			s.set.tickets.remove(raw.Seq, raw)
+// stray lists slots, by index, that are not marked as those of the live or offered lease that lists them. Two leases that list one
+// are found so, too.
+func (s *step) stray() []int {
+	var list []int
+	for _, l := range s.heldLeases() {
+		for _, i := range l.Slots {
+			if r := s.set.Slot(i); r != nil && (r.Status != SlotLeased || r.Epoch != l.Epoch) {
+				list = append(list, i)
+			}
 		}
 	}
-	s.set.raws = slices.DeleteFunc(s.set.raws, func(r *Raw) bool { return r.Table == RawTicket })
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// heldLeases lists the live and offered leases, the newest first.
+func (s *step) heldLeases() []*LeaseRow {
+	var list []*LeaseRow
+	for i := range s.set.leases.list {
+		if l := s.set.leases.list[i].row; l != nil && l.Status != LeaseEnded {
+			list = append(list, l)
+		}
+	}
+	slices.SortFunc(list, func(a, b *LeaseRow) int { return cmp.Compare(b.Epoch, a.Epoch) })
+	return list
+}
+
+// adopt marks a slot as that of the newest lease that lists it, and ends older ones: it was granted again. Without such a lease it
+// returns nil and changes nothing.
+func (s *step) adopt(i int, end EndRow) *LeaseRow {
+	var newest *LeaseRow
+	for _, l := range s.heldLeases() {
+		switch {
+		case !slices.Contains(l.Slots, i):
+		case newest == nil:
+			newest = l
+			r := s.slot(i)
+			r.Status, r.Epoch, r.CoolUS = SlotLeased, l.Epoch, 0
+		default:
+			end.Evidence = l.Evidence(s.set.Pool().Name).Sum()
+			row := s.lease(l.Epoch)
+			row.Status, row.End = LeaseEnded, end
+			s.note(row)
+			for _, other := range l.Slots {
+				if o := s.set.Slot(other); o != nil && o.Status == SlotLeased && o.Epoch == l.Epoch {
+					s.cool(other)
+				}
+			}
+		}
+	}
+	return newest
+}
+
+// dropTickets removes the tickets that can't be read. Their waiters ask anew.
+func (s *step) dropTickets() {
+	s.set.raws = slices.DeleteFunc(s.set.raws, func(r *Raw) bool {
+		if r.Table == RawTicket {
+			s.set.tickets.remove(r.Seq, r)
+		}
+		return r.Table == RawTicket
+	})
+}
+
+// orphan tells of a lease that can't be read that no slot leads to. While a slot can't be read it may be the one.
+func (s *step) orphan(raw *Raw) bool {
+	return raw.Table == RawLease && s.unreadable(RawSlot) == 0 && !slices.ContainsFunc(s.set.slots.list, func(e entry[int, SlotRow]) bool {
+		return e.row != nil && e.row.Status == SlotLeased && e.row.Epoch == raw.Epoch
+	})
+}
+
+// dropLease removes a lease that can't be read.
+func (s *step) dropLease(raw *Raw) {
+	s.set.leases.remove(raw.Epoch, raw)
+	s.lost = append(s.lost, raw.Epoch)
 }
 
 func (c *check) compare(what string, stored, actual int) {
@@ -626,6 +721,7 @@ func (s *step) count() counts {
 			continue
 		}
 		c.pool.Slots++
+		c.pool.EpochSeq = max(c.pool.EpochSeq, r.Epoch)
 		switch r.Status {
 		case SlotLeased:
 			c.pool.Used++
@@ -645,6 +741,7 @@ func (s *step) count() counts {
 	}
 	for i := range s.set.leases.list {
 		if l := s.set.leases.list[i].row; l != nil && l.Status != LeaseEnded {
+			c.pool.EpochSeq = max(c.pool.EpochSeq, l.Epoch)
 			of(l.Params.Group).Used += len(l.Slots)
 			if l.Status == LeaseOffered {
 				c.pool.Offered++
@@ -670,21 +767,36 @@ func (s *step) recount() error {
 			s.restore(i)
 		}
 	}
+	for _, i := range s.stray() {
+		s.adopt(i, EndRow{Reason: ReasonForced, AtUS: s.now, By: "repair"})
+	}
+	s.set.raws = slices.DeleteFunc(s.set.raws, func(r *Raw) bool {
+		if !s.orphan(r) {
+			return false
+		}
+		s.dropLease(r)
+		return true
+	})
 	c := s.count()
 	p := s.pool()
 	p.Used, p.Cooling, p.Slots, p.Offered = c.pool.Used, c.pool.Cooling, c.pool.Slots, c.pool.Offered
-	p.Waiting, p.Groups = c.pool.Waiting, c.pool.Groups
+	p.Waiting, p.Groups, p.EpochSeq = c.pool.Waiting, c.pool.Groups, max(p.EpochSeq, c.pool.EpochSeq)
 	for _, g := range c.groups {
 		have := s.set.Group(g.Key)
 		if have == nil {
 			s.set.groups.insert(g.Key, &GroupRow{Key: g.Key, Weight: 1, Max: -1, Used: g.Used, Waiting: g.Waiting}, nil)
 			continue
 		}
-		if have.Used != g.Used || have.Waiting != g.Waiting {
+		used := g.Used
+		if s.unreadable(RawLease) > 0 { // it is of some group
+			used = max(used, have.Used)
+		}
+		if have.Used != used || have.Waiting != g.Waiting {
 			have = s.set.groups.edit(g.Key)
-			have.Used, have.Waiting = g.Used, g.Waiting
+			have.Used, have.Waiting = used, g.Waiting
 		}
 	}
+	s.listFree()
 	s.room = true
 	return nil
 }

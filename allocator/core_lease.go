@@ -8,12 +8,14 @@ import (
 
 // call is what every command has.
 type call struct {
-	err    error
-	events []Event // of its batch, if its caller leads it
+	err error
+	// Of its batch, if its caller leads it.
+	events    []Event
+	unclaimed []Ref // leases of waiters that had left: to be given back
 }
 
 func (k *call) base() *call { return k }
-func (k *call) reset()      { k.err, k.events = nil, k.events[:0] }
+func (k *call) reset()      { k.err, k.events, k.unclaimed = nil, k.events[:0], k.unclaimed[:0] }
 
 // acquire asks for a lease, or for a place in the queue.
 type acquire struct {
@@ -22,7 +24,8 @@ type acquire struct {
 	params  Params
 	holder  *Holder
 	wait    bool
-	ticket  int64 // that the waiter has; 0: none yet
+	waiter  *waiter // whose call it is, nil if it does not wait
+	ticket  int64   // that the waiter has; 0: none yet
 
 	lease    *LeaseRow  // the answer
 	slots    []heldSlot // of it
@@ -86,7 +89,8 @@ func (s *step) left(l *LeaseRow) int64 {
 }
 
 func (c *acquire) judge(s *step) error {
-	if s.set.live(c.attempt) == nil && s.set.waiting(c.attempt) == nil { // what is wrong writes nothing, not even a sweep
+	// What is wrong writes nothing, not even a sweep.
+	if l := s.set.live(c.attempt); (l == nil || s.overdue(l) != 0) && s.set.waiting(c.attempt) == nil {
 		if err := c.within(s); err != nil {
 			return err
 		}
@@ -159,15 +163,24 @@ func (c *acquire) within(s *step) error {
 	case cmp.Or(c.params.TTLUS, p.Policy.TTL.Microseconds()) > cmp.Or(c.params.MaxUS, most):
 		return invalid("TTL", "above MaxLease")
 	}
-	if g := s.set.Group(c.params.Group); !p.Policy.OpenGroups && (g == nil || !g.Listed) {
+	g := s.groupOf(c.params.Group)
+	if !p.Policy.OpenGroups && !g.Listed {
 		return invalid("Group", "%v is not one of the pool's", c.params.Group)
+	}
+	return g.within(c.params.Units)
+}
+
+// within tells whether so many units can ever fit. A maximum of 0 closes the group, as a capacity of 0 closes the pool.
+func (g *GroupRow) within(units int) error {
+	if g.Max > 0 && units > g.Max {
+		return invalid("Units", "%d, the group's maximum is %d", units, g.Max)
 	}
 	return nil
 }
 
 // replay answers with the lease that the attempt has (R2).
 func (c *acquire) replay(s *step, l *LeaseRow) error {
-	if err := c.mismatch(&l.Params); err != nil {
+	if err := c.params.mismatch(&l.Params); err != nil {
 		return err
 	}
 	if l.Holder.Incarnation != c.holder.Incarnation {
@@ -185,8 +198,7 @@ func (c *acquire) replay(s *step, l *LeaseRow) error {
 }
 
 // mismatch names what differs from an earlier request of the attempt (R2a).
-func (c *acquire) mismatch(p *Params) error {
-	q := &c.params
+func (q *Params) mismatch(p *Params) error {
 	var fields []string
 	for _, f := range []struct {
 		name string
@@ -211,7 +223,7 @@ func (c *acquire) mismatch(p *Params) error {
 
 // rejoin is for an attempt that waits already.
 func (c *acquire) rejoin(s *step, t *TicketRow) error {
-	if err := c.mismatch(&t.Params); err != nil {
+	if err := c.params.mismatch(&t.Params); err != nil {
 		return err
 	}
 	switch {
@@ -258,6 +270,8 @@ func (c *acquire) line(s *step, g GroupRow, short Shortage) error {
 		return s.full(g, short)
 	case p.Capacity == 0: // closed: c.params.Units never fit
 		return s.full(g, ShortCapacity)
+	case g.Max == 0:
+		return s.full(g, ShortGroup)
 	case p.Waiting >= maxTickets:
 		return s.full(g, ShortQueue)
 	case p.TicketSeq >= maxCounter:
@@ -281,7 +295,7 @@ func (c *acquire) line(s *step, g GroupRow, short Shortage) error {
 func (s *step) full(g GroupRow, short Shortage) error {
 	switch {
 	case s.need.All:
-	case len(s.ended)+s.thawed > 0: // what was loaded as the next change has come
+	case s.nextMoved(): // what was loaded as the next change is no more, or later
 		return s.more(func(n *Need) { n.All = true })
 	case !s.need.Next:
 		return s.more(func(n *Need) { n.Next = true })
@@ -294,6 +308,21 @@ func (s *step) full(g GroupRow, short Shortage) error {
 	return &FullError{
 		Reason: short, Used: p.Used, Cooling: p.Cooling, Capacity: p.Capacity, Ahead: g.Waiting, NextChange: timeOf(next),
 	}
+}
+
+// nextMoved tells whether the step has changed what was to end first.
+func (s *step) nextMoved() bool {
+	var lease *entry[uint64, LeaseRow]
+	for i := range s.set.leases.list {
+		e := &s.set.leases.list[i]
+		if e.old == nil || e.old.Status == LeaseEnded {
+			continue
+		}
+		if lease == nil || e.old.ExpiresUS < lease.old.ExpiresUS || e.old.ExpiresUS == lease.old.ExpiresUS && e.key < lease.key {
+			lease = e
+		}
+	}
+	return lease != nil && lease.fresh || s.thawed > 0
 }
 
 // nextChange is when something ends by time alone, or 0.

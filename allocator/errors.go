@@ -90,7 +90,11 @@ type FullError struct {
 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("full: %s: %d of %d slots used, %d of them cooling, %d waiting before", e.Reason, e.Used, e.Capacity, e.Cooling, e.Ahead)
+	text := fmt.Sprintf("full: %s: %d of %d slots used, %d of them cooling, %d waiting before", e.Reason, e.Used, e.Capacity, e.Cooling, e.Ahead)
+	if !e.NextChange.IsZero() {
+		text += ", next change at " + e.NextChange.Format(time.RFC3339Nano)
+	}
+	return text
 }
 func (e *FullError) Unwrap() error { return ErrFull }
 
@@ -143,7 +147,14 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("lost: %s, the slot's epoch is now %d", e.Reason, e.CurrentEpoch)
+	text := "lost"
+	if e.Reason != 0 {
+		text += ": " + e.Reason.String()
+	}
+	if e.CurrentEpoch != 0 {
+		text += fmt.Sprintf(", the slot's epoch is now %d", e.CurrentEpoch)
+	}
+	return text
 }
 func (e *LostError) Unwrap() error { return ErrLost }
 
@@ -151,15 +162,19 @@ func (e *LostError) Unwrap() error { return ErrLost }
 type ConfigError struct{ Have, Want Spec }
 
 func (e *ConfigError) Error() string {
-	return fmt.Sprintf("other configuration: capacity %d, policy %+v, groups %v; want capacity %d, policy %+v, groups %v",
-		e.Have.Capacity, *e.Have.Policy, e.Have.Groups, e.Want.Capacity, *e.Want.Policy, e.Want.Groups)
+	return "other configuration: " + e.Have.text() + "; want " + e.Want.text()
 }
 func (e *ConfigError) Unwrap() error { return ErrConfigMismatch }
 
 // DrainError says what is left when the deadline of a drain has passed. Nothing was killed. It is ErrDraining.
 type DrainError struct{ Left []LeaseState }
 
-func (e *DrainError) Error() string { return fmt.Sprintf("draining: %d leases are left", len(e.Left)) }
+func (e *DrainError) Error() string {
+	if len(e.Left) == 0 {
+		return "draining: no lease is left, but slots that cool or can't be read"
+	}
+	return fmt.Sprintf("draining: %d leases are left", len(e.Left))
+}
 func (e *DrainError) Unwrap() error { return ErrDraining }
 
 // CorruptError names a number that is not what the rows say, or, where the two are equal, a counter that can't go on. It is ErrCorrupt.

@@ -3,6 +3,7 @@ package allocator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -43,26 +44,24 @@ func (p *Pool) newLease(row *LeaseRow, slots []heldSlot, expires, left, most int
 
 // register returns the process's one handle for a lease: this one, or the one that it has already. Calls that wait for the attempt get
 // it, too: else the last of them would give the lease back when it leaves.
-func (p *Pool) register(l *Lease, existing bool) *Lease {
+// generation is that of the step which made it.
+func (p *Pool) register(l *Lease, existing bool, generation int) *Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l = p.one(l, existing)
+	l = p.one(l, existing, generation)
 	mine := l.row.Holder.Incarnation == p.holder.Incarnation // Renew makes handles of leases of others, too
-	if w := p.waiters[l.row.Attempt]; mine && w != nil && w.leaving == nil && w.lease == nil && w.err == nil {
-		w.lease = l
+	if w := p.waiters[l.row.Attempt]; mine && w != nil && w.leaving == nil && !w.decided() && l.open() && w.params.mismatch(&l.row.Params) == nil {
+		w.lease, w.taken = l, true
 		close(w.wake)
 	}
 	return l
 }
 
 // one is register without its news. p.mu is held.
-func (p *Pool) one(l *Lease, existing bool) *Lease {
-	if p.over[l.row.Epoch] { // it ended while its handle was made
-		l.ended, l.err = true, &LostError{}
-		return l
-	}
+func (p *Pool) one(l *Lease, existing bool, generation int) *Lease {
 	attempt := l.row.Attempt
-	if old := p.leases[attempt]; old != nil && old.row.Epoch == l.row.Epoch && old.open() {
+	old := p.leases[attempt]
+	if old != nil && old != l && old.row.ID == l.row.ID && old.row.Epoch == l.row.Epoch && old.open() {
 		old.mu.Lock()
 		old.existing = old.existing || existing
 		if l.seq >= old.seq {
@@ -71,11 +70,20 @@ func (p *Pool) one(l *Lease, existing bool) *Lease {
 		old.mu.Unlock()
 		return old
 	}
-	l.existing = existing
+	if p.over.has(generation, endedKey{epoch: l.row.Epoch}) || p.over.has(generation, endedKey{attempt: attempt}) || old != nil && old.row.Epoch > l.row.Epoch { // it ended while its handle was made
+		l.end(&LostError{})
+		return l
+	}
+	if old != nil && old != l { // an attempt has one lease
+		old.end(&LostError{CurrentEpoch: l.row.Epoch})
+	}
+	l.mu.Lock()
+	l.existing = l.existing || existing
+	l.mu.Unlock()
 	p.leases[attempt] = l
 	if len(p.leases) > p.tidyAt {
 		for a, old := range p.leases {
-			if !old.Valid() {
+			if old.forgotten() {
 				delete(p.leases, a)
 			}
 		}
@@ -83,6 +91,13 @@ func (p *Pool) one(l *Lease, existing bool) *Lease {
 		p.tidyAt = 2*len(p.leases) + 64
 	}
 	return l
+}
+
+// forgotten tells that the lease was over long ago and nobody cares: twice its time has passed since it was last renewed.
+func (l *Lease) forgotten() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended || l.pool.since(l.sent) > 2*(l.left+l.row.margin())
 }
 
 func (l *Lease) open() bool {
@@ -170,9 +185,7 @@ func (p *Pool) finish(over []*LeaseRow) {
 	for _, l := range over {
 		p.mu.Lock()
 		h := p.leases[l.Attempt]
-		if p.pending.Load() > 0 {
-			p.over[l.Epoch] = true
-		}
+		p.over.add(endedKey{epoch: l.Epoch})
 		p.mu.Unlock()
 		if h != nil && h.row.Epoch == l.Epoch {
 			h.finish(l.cause())
@@ -192,6 +205,13 @@ func (p *Pool) handle(is func(*LeaseRow) bool) *Lease {
 	return nil
 }
 
+// finishThe closes the handle of a Ref.
+func (p *Pool) finishThe(ref Ref, cause error) {
+	if l := p.handle(func(l *LeaseRow) bool { return l.Epoch == ref.Epoch && l.ID == ref.ID }); l != nil {
+		l.finish(cause)
+	}
+}
+
 // cause is what a handle says of the end of its lease.
 func (l *LeaseRow) cause() error {
 	if l.End.Reason == ReasonReleased {
@@ -200,18 +220,70 @@ func (l *LeaseRow) cause() error {
 	return &LostError{Reason: l.End.Reason}
 }
 
-// expect begins a call that may make a handle; the call ends with settled.
-func (p *Pool) expect() { p.pending.Add(1) }
-
-func (p *Pool) settled() {
-	if p.pending.Add(-1) > 0 {
-		return
-	}
+// expect begins a step that may make a handle; it ends with settled.
+func (p *Pool) expect() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.over) > 0 && p.pending.Load() == 0 {
-		clear(p.over)
+	return p.over.expect()
+}
+
+func (p *Pool) settled(generation int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over.settled(generation)
+}
+
+// ended remembers leases that end while steps are on their way that may make a handle of them: until all of these are settled. Steps
+// are counted by generations, of which there are two: while those of the old one are on their way, new ones belong to the other.
+type ended struct {
+	now   int // the generation of new steps
+	steps [2]int
+	over  [2]map[endedKey]bool
+}
+
+// endedKey is a lease by its epoch; or any lease of an attempt, if nobody knows whether one has ended.
+type endedKey struct {
+	epoch   uint64
+	attempt string
+}
+
+func (e *ended) expect() int {
+	e.steps[e.now]++
+	return e.now
+}
+
+func (e *ended) settled(generation int) {
+	e.steps[generation]--
+	e.turn()
+}
+
+// turn begins a new generation, if the old one is settled and there is something to forget.
+func (e *ended) turn() {
+	old := 1 - e.now
+	if e.steps[old] > 0 {
+		return
 	}
+	clear(e.over[old])
+	if len(e.over[e.now]) > 0 {
+		e.now = old
+	}
+}
+
+// add remembers what ended.
+func (e *ended) add(key endedKey) {
+	if e.steps[0]+e.steps[1] == 0 {
+		return
+	}
+	if e.over[e.now] == nil {
+		e.over[e.now] = map[endedKey]bool{}
+	}
+	e.over[e.now][key] = true
+	e.turn()
+}
+
+// has tells whether a lease ended since a step of this generation began, or shortly before.
+func (e *ended) has(generation int, key endedKey) bool {
+	return e.over[generation][key] || e.over[e.now][key]
 }
 
 // finish closes Done, once.
@@ -219,16 +291,7 @@ func (l *Lease) finish(cause error) { l.finishAs(cause) }
 
 // finishAs is finish that tells whether it was this call that did it.
 func (l *Lease) finishAs(cause error) (first bool) {
-	l.mu.Lock()
-	first = !l.ended
-	if first {
-		l.ended, l.err = true, cause
-		if l.done != nil {
-			close(l.done)
-		}
-	}
-	l.mu.Unlock()
-	if !first {
+	if !l.end(cause) {
 		return false
 	}
 	p := l.pool
@@ -236,6 +299,20 @@ func (l *Lease) finishAs(cause error) (first bool) {
 	defer p.mu.Unlock()
 	if p.leases[l.row.Attempt] == l {
 		delete(p.leases, l.row.Attempt)
+	}
+	return true
+}
+
+// end closes Done, and tells whether it was this call that did it.
+func (l *Lease) end(cause error) (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return false
+	}
+	l.ended, l.err = true, cause
+	if l.done != nil {
+		close(l.done)
 	}
 	return true
 }
@@ -258,9 +335,20 @@ func (l *Lease) Release(ctx context.Context) (Released, error) {
 	case err == nil:
 		l.finish(nil)
 	case errors.Is(err, ErrStale):
-		l.finish(err)
+		l.finish(lost(err))
+	case errors.Is(err, ErrUncertain): // it may be another's by now
+		l.finish(nil)
 	}
 	return r, wrap("release", err)
+}
+
+// lost is what a handle says when its lease is stale.
+func lost(err error) error {
+	l := &LostError{}
+	if stale := (*StaleError)(nil); errors.As(err, &stale) {
+		l.CurrentEpoch = stale.Epoch
+	}
+	return l
 }
 
 // Renew prolongs the lease once, for those who don't run Keep.
@@ -277,7 +365,7 @@ func (l *Lease) renew(ctx context.Context) (Renewal, error) {
 	if ended {
 		return Renewal{}, errors.Join(ErrLost, cause)
 	}
-	r, err := l.pool.renew(ctx, l.ref(), seq)
+	r, err := l.pool.renew(ctx, l.ref(), seq, l)
 	switch stale := (*StaleError)(nil); {
 	case errors.Is(err, ErrLost):
 		l.finish(err)
@@ -322,6 +410,9 @@ func (l *Lease) keep(ctx context.Context) error {
 	retry := firstRetry
 	timer := time.NewTimer(l.pause())
 	defer timer.Stop()
+	// A renewal may be on its way for longer than the lease lasts.
+	end := newAlarm(l)
+	defer end.stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -332,7 +423,7 @@ func (l *Lease) keep(ctx context.Context) error {
 		}
 		left := l.Left()
 		if left == 0 {
-			l.finish(errors.Join(ErrLapsed, last))
+			l.lapse(last)
 			return l.Err()
 		}
 		if l.oldest() {
@@ -345,16 +436,69 @@ func (l *Lease) keep(ctx context.Context) error {
 		switch {
 		case err == nil:
 			last, retry = nil, firstRetry
+			end.because(nil)
 			timer.Reset(l.pause())
 		case errors.Is(err, ErrLost):
 			return l.Err()
 		default:
 			last = err
+			end.because(err)
 			// Twice as often as the time left needs, so that a store that is back in time is asked in time.
 			timer.Reset(min(retry, max(l.Left()/2, firstRetry), l.Left()))
 			retry = min(2*retry, max(firstRetry, micros(l.row.TTLUS)/10))
 		}
 	}
+}
+
+// lapse closes Done when the time is over here.
+func (l *Lease) lapse(why error) {
+	if why == nil {
+		l.finish(ErrLapsed)
+		return
+	}
+	l.finish(fmt.Errorf("%w: %w", ErrLapsed, why))
+}
+
+// alarm closes Done of a lease in time.
+type alarm struct {
+	lease *Lease
+	mu    sync.Mutex
+	why   error       // of the last renewal
+	timer *time.Timer // nil: stopped
+}
+
+func newAlarm(l *Lease) *alarm {
+	a := &alarm{lease: l}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.timer = time.AfterFunc(l.Left(), a.ring)
+	return a
+}
+
+func (a *alarm) ring() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.timer == nil {
+		return
+	}
+	if left := a.lease.Left(); left > 0 { // it was renewed
+		a.timer.Reset(left)
+		return
+	}
+	a.lease.lapse(a.why)
+}
+
+func (a *alarm) because(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.why = err
+}
+
+func (a *alarm) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.timer.Stop()
+	a.timer = nil
 }
 
 // pause is how long to wait before the next renewal.
@@ -390,16 +534,17 @@ func (p *Pool) Renew(ctx context.Context, ref Ref, seq uint64) (Renewal, error) 
 	if err != nil {
 		return Renewal{}, wrap("renew", err)
 	}
-	r, err := p.renew(ctx, ref, int64(seq))
+	r, err := p.renew(ctx, ref, int64(seq), nil)
 	return r, wrap("renew", err)
 }
 
-func (p *Pool) renew(ctx context.Context, ref Ref, seq int64) (Renewal, error) {
+// renew renews for a handle; nil: for whoever has the Ref.
+func (p *Pool) renew(ctx context.Context, ref Ref, seq int64, l *Lease) (Renewal, error) {
 	if ref.Pool != p.name {
 		return Renewal{}, &StaleError{}
 	}
-	p.expect()
-	defer p.settled()
+	generation := p.expect()
+	defer p.settled(generation)
 	c := p.renews.Get()
 	c.reset()
 	c.ref, c.seq = ref, seq
@@ -410,7 +555,10 @@ func (p *Pool) renew(ctx context.Context, ref Ref, seq int64) (Renewal, error) {
 	}
 	defer p.renews.Put(c)
 	expires, left := c.renewed.ExpiresUS, c.leftUS
-	l := p.register(p.newLease(c.lease, c.slots, expires, left, c.mostUS, sent), true)
+	if l == nil || !l.open() {
+		l = p.newLease(c.lease, c.slots, expires, left, c.mostUS, sent)
+	}
+	l = p.register(l, false, generation)
 	l.renewed(c, sent)
 	return Renewal{Lease: l, ExpiresAt: timeOf(expires), Left: micros(c.renewed.LeftUS), Lapsed: c.renewed.Lapsed}, nil
 }
@@ -428,10 +576,13 @@ func (p *Pool) Release(ctx context.Context, ref Ref) (Released, error) {
 		return Released{}, wrap("release", err)
 	}
 	r, err := p.release(ctx, ref)
-	if err == nil || errors.Is(err, ErrStale) { // also if an earlier try has released it
-		if l := p.handle(func(l *LeaseRow) bool { return l.Epoch == ref.Epoch && l.ID == ref.ID }); l != nil {
-			l.finish(err)
-		}
+	switch {
+	case err == nil: // also if an earlier try has released it
+		p.finishThe(ref, nil)
+	case errors.Is(err, ErrStale) && ref.Identity.IsZero(): // else it may be only the identity that is another one
+		p.finishThe(ref, lost(err))
+	case errors.Is(err, ErrUncertain): // it may be another's by now
+		p.finishThe(ref, &LostError{})
 	}
 	return r, wrap("release", err)
 }

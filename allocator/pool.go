@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,13 +77,12 @@ type Pool struct {
 	releases combine.Spare[release]
 
 	here     atomic.Int64 // calls that wait
-	pending  atomic.Int64 // calls that may still make a handle of what a step has granted
 	mu       sync.Mutex
 	leases   map[string]*Lease // handles by attempt
 	tidyAt   int               // how many handles are too many
 	waiters  map[string]*waiter
-	over     map[uint64]bool // epochs of own leases that ended while calls were pending
-	probedTo int64           // epoch up to which owners were asked
+	over     ended // own leases
+	probedTo int64 // epoch up to which owners were asked
 	random   sync.Mutex
 	lastID   LeaseID // scratch of newID
 }
@@ -114,7 +114,7 @@ func newPool(s Store, name string, o Options) (*Pool, error) {
 	if o.Owners == nil {
 		o.Owners = System()
 	}
-	p := &Pool{store: s, name: name, o: o, leases: map[string]*Lease{}, waiters: map[string]*waiter{}, over: map[uint64]bool{}}
+	p := &Pool{store: s, name: name, o: o, leases: map[string]*Lease{}, waiters: map[string]*waiter{}}
 	if o.Holder != nil {
 		p.holder = *o.Holder
 	} else {
@@ -286,11 +286,17 @@ func (b *batch) done() {
 	for _, c := range b.commands {
 		b.short = b.short || errors.Is(c.base().err, ErrFull)
 	}
+	b.pool.seat(b.commands)
 	if len(s.granted)+len(s.dropped) > 0 {
-		b.pool.deliver(s.granted, s.dropped, b.sent)
+		b.pool.deliver(s.granted, s.dropped, b.sent, b.commands[0].base())
 	}
 	if len(s.over) > 0 {
 		b.pool.finish(s.over)
+	}
+	for _, epoch := range s.lost {
+		if l := b.pool.handle(func(l *LeaseRow) bool { return l.Epoch == epoch }); l != nil {
+			l.finish(&LostError{Reason: ReasonForced})
+		}
 	}
 	if b.pool.o.Observer != nil {
 		leader := b.commands[0].base()
@@ -322,6 +328,9 @@ func (p *Pool) outcome(c command, err, cause error) error {
 		return combine.Outcome(err, cause)
 	}
 	k := c.base()
+	for _, ref := range k.unclaimed { // a failure leaves it to its time
+		_ = p.doDetached(leaveDeadline, &release{ref: ref})
+	}
 	for _, e := range k.events {
 		p.o.Observer(e)
 	}
@@ -375,8 +384,8 @@ func (p *Pool) Create(ctx context.Context, spec Spec) (PoolState, error) {
 		policy := DefaultPolicy()
 		spec.Policy = &policy
 	}
-	// The caller's own maps may change as soon as it is back, and a leader may still work for it.
-	spec.Groups, spec.Attrs = append([]Group(nil), spec.Groups...), cloneAttrs(spec.Attrs)
+	// The caller's own may change as soon as it is back, and a leader may still work for it.
+	spec.Policy, spec.Groups, spec.Attrs = clonePointer(spec.Policy), cloneGroups(spec.Groups), cloneAttrs(spec.Attrs)
 	sortGroups(spec.Groups)
 	c := &create{name: p.name, spec: spec}
 	if err := p.do(ctx, c); err != nil {
@@ -455,7 +464,11 @@ func (p *Pool) Configure(ctx context.Context, a Admin, c Configuration) (PoolSta
 	if err := c.validate(); err != nil {
 		return PoolState{}, wrap("configure", err)
 	}
-	c.Attrs = cloneAttrs(c.Attrs)
+	c.Policy, c.Attrs = clonePointer(c.Policy), cloneAttrs(c.Attrs)
+	if c.Groups != nil {
+		groups := cloneGroups(*c.Groups)
+		c.Groups = &groups
+	}
 	return p.admin(ctx, "configure", a, c, func(s *step) error { return s.configure(&c) })
 }
 
@@ -470,7 +483,8 @@ func (p *Pool) Rebase(ctx context.Context, a Admin, reason string) (PoolState, e
 
 // Check recounts the pool from its rows. A difference is ErrCorrupt, a [CorruptError] for each number, and stops grants until it is
 // repaired: with repair, what the rows say is written (the error is nil then). A ticket that can't be read is ErrCorrupt too, a
-// [DamageError]; it stops nothing, but that its group has a queue, and repair deletes it.
+// [DamageError], and so is a lease that can't be read and that no slot leads to. They stop nothing but their attempts, and a ticket
+// those of its group that don't wait; repair deletes them.
 func (p *Pool) Check(ctx context.Context, repair bool) (PoolState, error) {
 	c := &check{repair: repair}
 	if err := p.do(ctx, c); err != nil {
@@ -479,11 +493,7 @@ func (p *Pool) Check(ctx context.Context, repair bool) (PoolState, error) {
 	if repair || len(c.wrong)+len(c.damaged) == 0 {
 		return c.state, nil
 	}
-	list := c.damaged
-	for _, e := range c.wrong {
-		list = append(list, e)
-	}
-	return c.state, wrap("check", errors.Join(list...))
+	return c.state, wrap("check", errors.Join(slices.Concat(c.damaged, c.wrong)...))
 }
 
 // Close makes every later call of this Pool fail with ErrClosed. With release, it gives back what this incarnation has: its leases and

@@ -3,6 +3,7 @@ package allocator
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -241,6 +242,35 @@ func labelMap(list []Label) map[string]string {
 		m[l.Key] = l.Value
 	}
 	return m
+}
+
+// text says what a pool is configured as.
+func (s *Spec) text() string {
+	list := make([]string, len(s.Groups))
+	for i, g := range s.Groups {
+		most := "no maximum"
+		if g.Max != nil {
+			most = fmt.Sprint("at most ", *g.Max)
+		}
+		list[i] = fmt.Sprintf("%q weight %d, at least %d, %s", g.Key, g.Weight, g.Min, most)
+	}
+	return fmt.Sprintf("capacity %d, policy %+v, groups [%s], attributes %v", s.Capacity, *s.Policy, strings.Join(list, "; "), s.Attrs)
+}
+
+func clonePointer[T any](x *T) *T {
+	if x == nil {
+		return nil
+	}
+	c := *x
+	return &c
+}
+
+func cloneGroups(list []Group) []Group {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Key, list[i].Max = slices.Clone(list[i].Key), clonePointer(list[i].Max)
+	}
+	return list
 }
 
 func cloneAttrs(attrs map[int]map[string]string) map[int]map[string]string {

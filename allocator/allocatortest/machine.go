@@ -297,7 +297,7 @@ func (w *machine) process(r *rapid.T, name, boot, host string) *machineProcess {
 	w.system.set(boot, h.PID, allocator.Process{Presence: allocator.Present, Start: h.Start})
 	p := &machineProcess{name: fmt.Sprint(name, ".", w.born), line: &line{Store: w.handle.Store}, handles: map[uint64]*allocator.Lease{}}
 	p.ModelProcess = ModelProcess{
-		Holder: h, HostGiven: host != "", Waits: p.waits,
+		Holder: h, HostGiven: host != "", Waits: p.waits, Same: p.same,
 		System: func(pid int64) allocator.Process { return w.system.on(boot, pid) },
 	}
 	pool, err := allocator.New(p.line, modelPool, allocator.Options{
@@ -311,6 +311,11 @@ func (w *machine) process(r *rapid.T, name, boot, host string) *machineProcess {
 }
 
 func (p *machineProcess) waits(attempt string) bool { return p.waiter(attempt) != nil }
+
+func (p *machineProcess) same(r allocator.Request) bool {
+	x := p.waiter(r.Attempt)
+	return x != nil && newModelParams(x.request).differs(newModelParams(r)) == nil
+}
 
 func (p *machineProcess) waiter(attempt string) *machineWaiter {
 	for _, x := range p.waiters {

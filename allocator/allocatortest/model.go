@@ -55,7 +55,8 @@ type ModelProcess struct {
 	Holder    allocator.Holder
 	HostGiven bool
 	System    func(pid int64) allocator.Process
-	Waits     func(attempt string) bool // here
+	Waits     func(attempt string) bool      // here
+	Same      func(r allocator.Request) bool // that waits here asks for the same
 
 	asked uint64 // epoch up to which owners were asked, if the last pass did not come to the end
 }
@@ -377,9 +378,20 @@ func (m *Model) look(clock int64, who *ModelProcess, f func()) {
 // guard is until when time judges nothing.
 func (m *Model) guard() int64 {
 	if m.lease((*modelLease).held) != nil && m.clock-m.Seen > m.Policy.JumpGuard.Microseconds() {
-		return m.now + m.Policy.TTL.Microseconds()
+		return max(m.Jump, m.now+m.longest())
 	}
 	return m.Jump
+}
+
+// longest is how long the most patient of the live leases may be silent, at least the policy's TTL.
+func (m *Model) longest() int64 {
+	d := m.Policy.TTL.Microseconds()
+	for i := range m.Leases {
+		if l := &m.Leases[i]; l.live() {
+			d = max(d, min(l.TTL, m.Policy.MaxLease.Microseconds()))
+		}
+	}
+	return d
 }
 
 func (r *modelRows) clone() modelRows {

@@ -80,7 +80,7 @@ func (m *Model) ask(clock int64, who *ModelProcess, r allocator.Request, wait bo
 		held, isHeld := err.(*allocator.HeldError) //nolint:errorlint // the model wraps nothing
 		_, isFull := err.(*allocator.FullError)    //nolint:errorlint // the model wraps nothing
 		m.Woken, m.Gone = nil, nil
-		if g.Epoch > 0 && !wait && who.Waits(r.Attempt) { // one handle for all
+		if g.Epoch > 0 && !wait && who.Same(r) { // one handle for all
 			woken = also(woken, gone, ModelWoken{Attempt: r.Attempt, Epoch: g.Epoch, Existing: g.Existing}, who.Holder.Incarnation)
 		}
 		switch {
@@ -183,7 +183,7 @@ func (m *Model) acquire(g *ModelGrant, r allocator.Request, wait bool, had int64
 			return allocator.ErrNotFound
 		}
 		mine := func(l *modelLease) bool { return l.held() && l.Attempt == r.Attempt }
-		if m.lease(mine) == nil && m.ticket(r.Attempt) == nil { // bad arguments write nothing (R12)
+		if l := m.lease(mine); (l == nil || m.over(l) != 0) && m.ticket(r.Attempt) == nil { // bad arguments write nothing (R12)
 			switch {
 			case m.Status != allocator.PoolOpen:
 				return allocator.ErrDraining
@@ -209,7 +209,7 @@ func (m *Model) acquire(g *ModelGrant, r allocator.Request, wait bool, had int64
 		case len(m.queue(p.Group)) == 0 && m.fits(p):
 			g.Epoch = m.grant(r.Attempt, p, m.who.Holder).Epoch
 			return nil
-		case wait && m.Capacity > 0:
+		case wait && m.Capacity > 0 && !m.closed(p.Group):
 			m.Ticket++
 			m.Tickets = append(m.Tickets, modelTicket{Seq: m.Ticket, Attempt: r.Attempt, Params: p, Holder: m.who.Holder, Deadline: m.now + modelQueued})
 			g.Seq = m.Ticket
@@ -258,8 +258,17 @@ func (m *Model) rejoin(g *ModelGrant, t *modelTicket, p modelParams, wait bool, 
 func (m *Model) allowed(p modelParams) bool {
 	most := m.Policy.MaxLease.Microseconds()
 	life := cmp.Or(p.Max, most)
-	_, listed := m.group(p.Group)
+	g, listed := m.group(p.Group)
+	if most := mostOf(g); most > 0 && p.Units > most {
+		return false
+	}
 	return (listed || m.Policy.OpenGroups) && life <= most && cmp.Or(p.TTL, m.Policy.TTL.Microseconds()) <= life
+}
+
+// closed tells whether a group has a maximum of 0.
+func (m *Model) closed(group []string) bool {
+	g, _ := m.group(group)
+	return mostOf(g) == 0
 }
 
 // full says what there is too little of (R1a).
@@ -268,6 +277,8 @@ func (m *Model) full(p modelParams, wait bool) error {
 	e := &allocator.FullError{Used: m.used(), Cooling: cooling, Capacity: m.Capacity, Ahead: len(m.queue(p.Group))}
 	g, _ := m.group(p.Group)
 	switch {
+	case wait && m.Capacity > 0:
+		e.Reason = allocator.ShortGroup // closed
 	case wait:
 		e.Reason = allocator.ShortCapacity // closed
 	case e.Ahead > 0:
@@ -640,6 +651,11 @@ func (m *Model) Configure(clock int64, who *ModelProcess, a allocator.Admin, c a
 		}
 		if c.Groups != nil {
 			m.Groups = slices.Clone(*c.Groups)
+			m.drop(allocator.ErrInvalid, func(t modelTicket) bool {
+				g, _ := m.group(t.Params.Group)
+				most := mostOf(g)
+				return most >= 0 && t.Params.Units > most
+			})
 		}
 		return nil
 	})
@@ -648,7 +664,10 @@ func (m *Model) Configure(clock int64, who *ModelProcess, a allocator.Admin, c a
 // Rebase dates everything anew from the clock (R14).
 func (m *Model) Rebase(clock int64, who *ModelProcess, a allocator.Admin, reason string) (allocator.PoolState, error) {
 	return m.admin(clock, who, a, "rebase "+reason, func() error {
-		m.now, m.Jump = m.clock, 0
+		protected := max(m.longest(), m.Jump-m.now)
+		if m.now, m.Jump = m.clock, 0; m.lease((*modelLease).held) != nil {
+			m.Jump = m.now + protected
+		}
 		for i := range m.Leases {
 			switch l := &m.Leases[i]; l.Status {
 			case allocator.LeaseLive:

@@ -28,11 +28,14 @@ func Outcome(err, cause error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrStarted):
-		return errors.Join(fault.ErrUncertain, cause)
+		if cause == nil {
+			return fault.ErrUncertain
+		}
+		return fmt.Errorf("%w: %w", fault.ErrUncertain, cause)
 	case errors.Is(err, ErrNotStarted) && cause != nil:
 		return cause
 	case errors.Is(err, ErrPanicked):
-		return errors.Join(fault.ErrUncertain, err)
+		return fmt.Errorf("%w: %w", fault.ErrUncertain, err)
 	}
 	return fault.OrUncertain(err)
 }

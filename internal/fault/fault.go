@@ -37,7 +37,7 @@ func OrUncertain(err error) error {
 	if err == nil || HasPhase(err) {
 		return err
 	}
-	return errors.Join(ErrUncertain, err)
+	return fmt.Errorf("%w: %w", ErrUncertain, err)
 }
 
 // InvalidError is bad input in one field. It is ErrInvalid.
