@@ -33,6 +33,22 @@ func (f Fingerprint) String() string {
 	return fmt.Sprintf("%c%d:%x", f.kind, version, f.sum)
 }
 
+// MarshalText is String; the zero Fingerprint is empty.
+func (f Fingerprint) MarshalText() ([]byte, error) {
+	if f.IsZero() {
+		return nil, nil
+	}
+	return []byte(f.String()), nil
+}
+
+// UnmarshalText is ParseFingerprint; the empty text is the zero Fingerprint.
+func (f *Fingerprint) UnmarshalText(text []byte) (err error) {
+	if *f = (Fingerprint{}); len(text) > 0 {
+		*f, err = ParseFingerprint(string(text))
+	}
+	return err
+}
+
 // IsZero tells whether f is none.
 func (f Fingerprint) IsZero() bool { return f == Fingerprint{} }
 

@@ -1,6 +1,7 @@
 package allocator_test
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"math"
@@ -241,5 +242,36 @@ func bitsOf(l *allocator.LeaseRow) map[string]func(bit uint) {
 		"incarnation": bytes(l.Holder.Incarnation[:]), "host": text(&l.Holder.Host), "boot": text(&l.Holder.Boot),
 		"namespace": text(&l.Holder.Namespace), "pid": number(&l.Holder.PID), "start": number(&l.Holder.Start),
 		"acquired": number(&l.AcquiredUS), "ttl": number(&l.TTLUS), "expires": number(&l.ExpiresUS), "max": number(&l.MaxUS), "renewals": number(&l.RenewSeq),
+	}
+}
+
+// What goes out as JSON comes back whole.
+func TestText_JSON(t *testing.T) {
+	t.Parallel()
+	l := vectorLease()
+	type all struct {
+		Fingerprint, None allocator.Fingerprint
+		Ref, NoRef        allocator.Ref
+		ID                allocator.LeaseID
+		Incarnation       allocator.Incarnation
+	}
+	x := all{
+		Fingerprint: l.Evidence("worktrees"), Ref: allocator.Ref{Pool: "worktrees", ID: l.ID, Epoch: 7, Identity: l.Identity("worktrees")},
+		ID: l.ID, Incarnation: l.Holder.Incarnation,
+	}
+	text, err := json.Marshal(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back all
+	if err := json.Unmarshal(text, &back); err != nil || back != x {
+		t.Errorf("%s: %+v, %v", text, back, err)
+	}
+	for _, bad := range []string{
+		`{"Fingerprint":"e2:00"}`, `{"Fingerprint":"x"}`, `{"Ref":"r1.x"}`, `{"ID":""}`, `{"ID":"000102030405060708090a0b0c0d0e0g"}`, `{"Incarnation":"00"}`,
+	} {
+		if err := json.Unmarshal([]byte(bad), &back); err == nil {
+			t.Errorf("%s is read", bad)
+		}
 	}
 }

@@ -7,10 +7,32 @@ type Incarnation [16]byte
 
 func (i Incarnation) String() string { return hex.EncodeToString(i[:]) }
 
+// MarshalText is String.
+func (i Incarnation) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (i *Incarnation) UnmarshalText(text []byte) error { return unhex("incarnation", i[:], text) }
+
 // LeaseID is the random id of a lease.
 type LeaseID [16]byte
 
 func (i LeaseID) String() string { return hex.EncodeToString(i[:]) }
+
+// MarshalText is String.
+func (i LeaseID) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (i *LeaseID) UnmarshalText(text []byte) error { return unhex("lease id", i[:], text) }
+
+func unhex(field string, to, text []byte) error {
+	if len(text) != hex.EncodedLen(len(to)) {
+		return invalid(field, "%d characters, want %d", len(text), hex.EncodedLen(len(to)))
+	}
+	if _, err := hex.Decode(to, text); err != nil {
+		return invalid(field, "%v", err)
+	}
+	return nil
+}
 
 // Holder is who holds a lease: one incarnation of a process, and what is needed to tell later whether that process is still
 // there. A field that is not known is empty or 0, which proves nothing.

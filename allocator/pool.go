@@ -32,7 +32,8 @@ type Options struct {
 	// no two hosts may have the same, and cloned images must not carry it.
 	HostID string
 	// BootID replaces the id of this boot, for systems that have no random one. It must change with every boot, and never
-	// be that of another host.
+	// be that of another host. All processes of a host give the same one, or none does: to those with one HostID, another boot id says that
+	// the host was booted anew.
 	BootID string
 	// Owners asks this system for processes; nil is [System].
 	Owners OwnerProber

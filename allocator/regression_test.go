@@ -407,11 +407,16 @@ func commandUsedAgain(w *world) {
 			continue
 		}
 		// b has its lease and its call is over; its command is in the second batch.
-		q := make(chan struct{})
-		go func() { defer close(q); _, _ = p.Acquire(w.ctx, units("q", 1, "other group")) }()
+		q := make(chan error, 1)
+		go func() { _, err := p.Acquire(w.ctx, units("q", 1, "other group")); q <- err }()
 		close(goOn[1])
 		<-lead
-		<-q
+		w.full("q", <-q, allocator.ShortCapacity)
+		for l, err := range setup.Leases(w.ctx, false) {
+			if err != nil || l.Attempt == "q" || len(l.Group) > 0 {
+				t.Errorf("%+v, %v", l, err)
+			}
+		}
 	}
 }
 

@@ -26,7 +26,9 @@ type Policy struct {
 	Fenced     bool          // every resource checks epochs: no slot cools
 	OpenGroups bool          // a group that is not listed has weight 1; else it is ErrInvalid
 	Keep       time.Duration // how long an ended lease is remembered: 1 to 90 days
-	JumpGuard  time.Duration // a clock that moves further than this between two steps has jumped: 1 min to 30 days, at least twice the TTL
+	// A clock that moves further than this between two steps has jumped: 1 min to 30 days, at least twice the TTL. Make it longer than the
+	// pool is ever left alone: each of two calls that are further apart takes the time between them for a jump, and ends nothing.
+	JumpGuard time.Duration
 }
 
 // DefaultPolicy returns the defaults.
@@ -130,6 +132,22 @@ func (r Ref) String() string {
 		b = addBytes(b, r.Identity.sum[:])
 	}
 	return refPrefix + base64.RawURLEncoding.EncodeToString(b)
+}
+
+// MarshalText is String; the zero Ref is empty.
+func (r Ref) MarshalText() ([]byte, error) {
+	if r == (Ref{}) {
+		return nil, nil
+	}
+	return []byte(r.String()), nil
+}
+
+// UnmarshalText is ParseRef; the empty text is the zero Ref.
+func (r *Ref) UnmarshalText(text []byte) (err error) {
+	if *r = (Ref{}); len(text) > 0 {
+		*r, err = ParseRef(string(text))
+	}
+	return err
 }
 
 // ParseRef reads the text form of a Ref. Anything that String would not write is ErrInvalid.
