@@ -13,17 +13,17 @@ const (
 	lastPoll  = 2 * time.Second
 )
 
-// waiter is the place of one attempt in the queue, for all calls of this process that wait with it.
+// waiter is the place of one attempt in the queue, for all calls of this process that wait with it. Its fields are guarded by p.mu.
 type waiter struct {
-	params  *Params // of the first call: those that differ are refused by the step
-	calls   int
-	ticket  int64
-	unsure  bool          // the last answer was lost: there may be a ticket or a lease
-	wake    chan struct{} // closed when lease or err is set
-	lease   *Lease
-	taken   bool // by a call
-	err     error
-	leaving chan struct{} // not nil while the ticket is being given back; closed when it is
+	params   *Params // of the first call: those that differ are refused by the step
+	calls    int
+	ticket   int64         // that the attempt has; 0: none that is known
+	unsure   bool          // an answer was lost: there may be a ticket or a lease that nobody knows
+	promised bool          // a step may have given a lease to the ticket
+	wake     chan struct{} // closed when lease or err is set
+	lease    *Lease
+	err      error
+	leaving  chan struct{} // not nil while what there may be is being given back; closed when it is
 }
 
 // decided tells that the wait is over: later calls wait anew. p.mu is held.
@@ -43,7 +43,11 @@ func (p *Pool) waitsHere(attempt string, seq int64, fresh bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.waiters[attempt]
-	return w != nil && w.leaving == nil && !w.decided() && (fresh || w.ticket == seq)
+	if w == nil || w.leaving != nil || w.decided() || !fresh && w.ticket != seq {
+		return false
+	}
+	w.promised = true
+	return true
 }
 
 // seat gives waiters the tickets that a step has made for them, before the next step may serve them.
@@ -58,17 +62,14 @@ func (p *Pool) seat(commands []command) {
 }
 
 // deliver hands what a step gave to tickets to their waiters (R6a).
-func (p *Pool) deliver(granted []grant, dropped []drop, sent instant, leader *call) {
+func (p *Pool) deliver(granted []grant, dropped []drop, sent instant) {
 	for _, g := range granted {
 		l := p.newLease(g.lease, g.slots, g.lease.ExpiresUS, g.leftUS, g.lease.MaxUS, sent)
 		p.mu.Lock()
-		switch w := p.waiters[g.attempt]; {
-		case w != nil && w.leaving != nil: // it has just left, and gives the lease back with its Cancel, which comes after this step
-		case w != nil && !w.decided():
-			w.lease = p.one(l, false, p.over.now)
+		// A waiter that has just left gives the lease back with its Cancel, which comes after this step, or says that it is unsure.
+		if w := p.waiters[g.attempt]; w != nil && w.leaving == nil && !w.decided() {
+			w.lease, w.ticket = p.one(l, false, p.over.latest()), 0
 			close(w.wake)
-		default: // it left without knowing of a ticket
-			leader.unclaimed = append(leader.unclaimed, l.ref())
 		}
 		p.mu.Unlock()
 	}
@@ -76,6 +77,7 @@ func (p *Pool) deliver(granted []grant, dropped []drop, sent instant, leader *ca
 	defer p.mu.Unlock()
 	for _, d := range dropped {
 		if w := p.waiters[d.attempt]; w != nil && w.leaving == nil && w.ticket == d.seq { // not an older one that nobody waited with
+			w.ticket = 0
 			w.end(d.cause)
 		}
 	}
@@ -140,17 +142,17 @@ func (p *Pool) askOnce(ctx context.Context, c *acquire) (*Lease, error) {
 
 // tryOnce makes one step, and the handle of what it granted.
 func (p *Pool) tryOnce(ctx context.Context, c *acquire) (*Lease, error) {
-	generation := p.expect()
-	defer p.settled(generation)
+	f := p.expect()
+	defer p.settled(f)
 	sent := p.instant()
 	if err := p.do(ctx, c); err != nil {
 		return nil, err
 	}
-	return p.take(c, sent, generation)
+	return p.take(c, sent, f)
 }
 
 // take makes the handle of what was granted, or nil where there is a ticket.
-func (p *Pool) take(c *acquire, sent instant, generation int) (*Lease, error) {
+func (p *Pool) take(c *acquire, sent instant, f flight) (*Lease, error) {
 	if c.lease == nil {
 		return nil, nil //nolint:nilnil // queued
 	}
@@ -160,8 +162,10 @@ func (p *Pool) take(c *acquire, sent instant, generation int) (*Lease, error) {
 		return nil, p.refuse(l, ErrLapsed)
 	case fresh && p.closed.Load(): // Close did not know of it
 		return nil, p.refuse(l, ErrClosed)
+	case p.closed.Load():
+		return nil, ErrClosed
 	}
-	return p.register(l, c.existing, generation), nil
+	return p.register(l, c.existing, f), nil
 }
 
 // refuse gives back a lease that came too late (R24).
@@ -210,90 +214,136 @@ func (p *Pool) AcquireWait(ctx context.Context, r Request) (*Lease, error) {
 
 func (p *Pool) await(ctx context.Context, c *acquire) (*Lease, error) {
 	p.here.Add(1)
-	w, err := p.enter(ctx, c)
-	if err != nil {
+	if err := p.enter(ctx, c); err != nil {
 		p.here.Add(-1)
 		return nil, err
 	}
 	left := false
 	defer func() {
 		if !left { // a prober panicked
-			_ = p.exit(w, c.attempt, nil, ErrUncertain)
+			_ = p.exit(c, nil, ErrUncertain)
 		}
 	}()
-	l, err := p.queue(ctx, c, w)
+	l, err := p.queue(ctx, c)
 	left = true
-	return l, p.exit(w, c.attempt, l, err)
+	return l, p.exit(c, l, err)
 }
 
 // enter joins the waiter of an attempt.
-func (p *Pool) enter(ctx context.Context, c *acquire) (*waiter, error) {
+func (p *Pool) enter(ctx context.Context, c *acquire) error {
 	for {
 		if err := p.stay(ctx, c.attempt); err != nil {
-			return nil, err
+			return err
 		}
 		p.mu.Lock()
 		w := p.waiters[c.attempt]
 		if w == nil || w.leaving == nil && w.decided() {
-			w = &waiter{params: &c.params, wake: make(chan struct{})}
+			w = newWaiter(c)
 			p.waiters[c.attempt] = w
 		}
 		if w.leaving == nil {
 			w.calls++
+			c.waiter = w
 			p.mu.Unlock()
-			return w, nil
+			return nil
 		}
 		p.mu.Unlock()
 	}
 }
 
-// exit takes a call out of the queue. The last one gives back what there may be, a ticket or a lease, unless it has the lease.
-func (p *Pool) exit(w *waiter, attempt string, l *Lease, cause error) error {
+// exit takes a call out of the queue. The last one gives back what there may be but its own lease: a ticket, or a lease that nobody took.
+func (p *Pool) exit(c *acquire, l *Lease, cause error) error {
 	p.here.Add(-1)
+	back := &cancel{attempt: c.attempt, holder: p.holder.Incarnation}
 	p.mu.Lock()
-	w.calls--
-	last := w.calls == 0 && p.waiters[attempt] == w // else others wait, with this waiter or anew
-	unsure := w.unsure || errors.Is(cause, ErrUncertain)
-	queued := w.ticket > 0 && w.lease == nil && (w.err == nil || errors.Is(w.err, ErrClosed))
-	given := w.lease != nil && w.lease.open() && !w.taken
-	mine := last && l == nil && (queued || given || unsure)
-	c := &cancel{attempt: attempt, holder: p.holder.Incarnation}
-	if h := p.leases[attempt]; h != nil && h.open() && !(given && h == w.lease) {
-		c.keep = h.row.Epoch // another call works with it
-	}
-	switch {
-	case last && mine:
-		w.leaving = make(chan struct{})
-	case last:
-		delete(p.waiters, attempt)
+	w := c.waiter
+	w.unsure = w.unsure || errors.Is(cause, ErrUncertain)
+	mine := p.vacate(w, c.attempt)
+	switch h := p.leases[c.attempt]; {
+	case l != nil:
+		back.keep = l.row.Epoch
+	case h != nil && h.taken && h.open(): // another call works with it
+		back.keep = h.row.Epoch
 	}
 	p.mu.Unlock()
 	if !mine {
 		return cause
 	}
 	// A grant that met the end of ctx is released by this too.
-	err := p.outcome(c, p.leave(w, c), context.DeadlineExceeded)
-	p.doubt(attempt, c.keep, err)
+	err := p.outcome(back, p.leave(w, back), context.DeadlineExceeded)
+	p.doubt(c.attempt, back.keep, err)
+	p.mu.Lock()
+	unsure := w.unsure || w.promised
+	p.mu.Unlock()
 	switch {
-	case err == nil || cause != nil && !unsure:
+	case l != nil || err == nil:
 		return cause
-	case cause == nil:
-		return err
+	case unsure && cause != nil:
+		return fmt.Errorf("%w: %w: %w", ErrUncertain, cause, err)
+	case unsure || cause == nil:
+		return fmt.Errorf("%w: %w", ErrUncertain, err)
 	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return cause // a ticket ends by its deadline
 }
 
-// doubt ends the handles of an attempt after a call that may have ended the lease, if its answer says no more. Those of calls that are on
+// vacate takes a call out of a waiter, and tells whether it is for it to give back what there may be. p.mu is held.
+func (p *Pool) vacate(w *waiter, attempt string) (mine bool) {
+	if w.calls--; w.calls > 0 {
+		return false
+	}
+	untaken := w.lease != nil && !w.lease.taken && w.lease.open()
+	mine = w.ticket > 0 || w.unsure || untaken
+	switch other := p.waiters[attempt]; {
+	case other != nil && other != w: // calls that came later go on with it
+		other.unsure = other.unsure || w.unsure || untaken
+		other.ticket = max(other.ticket, w.ticket)
+		return false
+	case mine:
+		w.leaving = make(chan struct{})
+		p.waiters[attempt] = w
+	default:
+		delete(p.waiters, attempt)
+	}
+	return mine
+}
+
+// waitAnew goes on with a call that has a ticket, though its waiter was woken by what was before.
+func (p *Pool) waitAnew(c *acquire) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := c.waiter
+	if !old.decided() {
+		return
+	}
+	w := p.waiters[c.attempt]
+	switch {
+	case w == nil || w.leaving == nil && w.decided():
+		w = newWaiter(c)
+		p.waiters[c.attempt] = w
+	case w.leaving != nil: // which gives back this ticket, too
+		return
+	}
+	w.calls++
+	w.ticket = max(w.ticket, c.queued.Seq)
+	if c.waiter = w; old.ticket == c.queued.Seq {
+		old.ticket = 0
+	}
+	p.vacate(old, c.attempt)
+}
+
+func newWaiter(c *acquire) *waiter { return &waiter{params: &c.params, wake: make(chan struct{})} }
+
+// doubt ends the handle of an attempt after a call that may have ended the lease, if its answer says no more. Those of calls that are on
 // their way are ended when they are made. A lease with the epoch keep was not meant.
 func (p *Pool) doubt(attempt string, keep uint64, err error) {
 	if !errors.Is(err, ErrUncertain) {
 		return
 	}
 	p.mu.Lock()
-	p.over.add(endedKey{attempt: attempt})
+	p.over.add(endedKey{attempt: attempt}, keep)
 	h := p.leases[attempt]
 	p.mu.Unlock()
-	if h != nil && h.row.Epoch != keep {
+	if h != nil && h.row.Epoch != keep && p.own(h.row) {
 		h.finish(&LostError{})
 	}
 }
@@ -310,17 +360,18 @@ func (p *Pool) leave(w *waiter, c *cancel) error {
 }
 
 // queue asks until there is a lease or an end.
-func (p *Pool) queue(ctx context.Context, c *acquire, w *waiter) (*Lease, error) {
+func (p *Pool) queue(ctx context.Context, c *acquire) (*Lease, error) {
 	poll := firstPoll
 	var probed bool
 	var at instant // of the last owner pass
 	for {
-		l, err := p.poll(ctx, c, w)
+		l, err := p.poll(ctx, c)
 		held := (*HeldError)(nil)
 		switch {
 		case l != nil, errors.Is(err, ErrLapsed):
 			return l, err
 		case err == nil && c.queued != nil:
+			p.waitAnew(c)
 		case err == nil: // again
 			continue
 		case errors.Is(err, ErrAttemptMismatch):
@@ -328,11 +379,11 @@ func (p *Pool) queue(ctx context.Context, c *acquire, w *waiter) (*Lease, error)
 		case errors.As(err, &held):
 			v, ended := p.probeHolder(ctx, held.Epoch)
 			if held.Verdict = v; !ended {
-				return p.woken(w, c, err)
+				return p.woken(c, err)
 			}
 			continue
 		case ctx.Err() != nil || !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUncertain):
-			return p.woken(w, c, err)
+			return p.woken(c, err)
 		}
 		if !probed || p.since(at) >= lastPoll {
 			gone := p.probeOwners(ctx, maxOwners)
@@ -344,36 +395,37 @@ func (p *Pool) queue(ctx context.Context, c *acquire, w *waiter) (*Lease, error)
 		timer := time.NewTimer(p.spread(poll))
 		poll = min(poll+poll/2, lastPoll)
 		select {
-		case <-w.wake:
+		case <-c.waiter.wake:
 			timer.Stop()
-			return p.woken(w, c, nil)
+			return p.woken(c, nil)
 		case <-ctx.Done():
 			timer.Stop()
-			return p.woken(w, c, ctx.Err())
+			return p.woken(c, ctx.Err())
 		case <-timer.C:
 		}
 	}
 }
 
 // poll makes one step of a wait. The answer is a lease, a ticket of the waiter, an error, or none of them: ask again.
-func (p *Pool) poll(ctx context.Context, c *acquire, w *waiter) (*Lease, error) {
-	generation := p.expect()
-	defer p.settled(generation)
+func (p *Pool) poll(ctx context.Context, c *acquire) (*Lease, error) {
+	f := p.expect()
+	defer p.settled(f)
+	w := c.waiter
 	p.mu.Lock()
-	c.ticket, c.waiter = w.ticket, w
+	c.ticket = w.ticket
 	p.mu.Unlock()
 	sent := p.instant()
 	err := p.do(ctx, c)
 	p.mu.Lock()
 	w.unsure = errors.Is(err, ErrUncertain) || err != nil && w.unsure
-	if errors.Is(err, ErrTicketLost) && w.ticket == c.ticket {
+	if (errors.Is(err, ErrTicketLost) || err == nil && c.lease != nil) && w.ticket == c.ticket {
 		w.ticket = 0
 	}
 	p.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	l, err := p.take(c, sent, generation)
+	l, err := p.take(c, sent, f)
 	if l == nil || c.ticket == 0 {
 		return l, err
 	}
@@ -403,11 +455,13 @@ func (l *Lease) waited() {
 }
 
 // woken is what a step gave to the waiter, or else the caller's own reason to stop.
-func (p *Pool) woken(w *waiter, c *acquire, cause error) (*Lease, error) {
+func (p *Pool) woken(c *acquire, cause error) (*Lease, error) {
 	p.mu.Lock()
-	l, err := w.lease, w.err
+	l, err := c.waiter.lease, c.waiter.err
 	p.mu.Unlock()
 	switch {
+	case errors.Is(cause, ErrUncertain): // a step of this call may still be on its way
+		return nil, cause
 	case l == nil && err == nil:
 		return nil, cause
 	case l == nil:
@@ -417,7 +471,7 @@ func (p *Pool) woken(w *waiter, c *acquire, cause error) (*Lease, error) {
 		return nil, err
 	}
 	p.mu.Lock()
-	w.taken = true
+	l.taken = true
 	p.mu.Unlock()
 	return p.inTime(l)
 }

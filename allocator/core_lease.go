@@ -8,14 +8,12 @@ import (
 
 // call is what every command has.
 type call struct {
-	err error
-	// Of its batch, if its caller leads it.
-	events    []Event
-	unclaimed []Ref // leases of waiters that had left: to be given back
+	err    error
+	events []Event // of its batch, if its caller leads it
 }
 
 func (k *call) base() *call { return k }
-func (k *call) reset()      { k.err, k.events, k.unclaimed = nil, k.events[:0], k.unclaimed[:0] }
+func (k *call) reset()      { k.err, k.events = nil, k.events[:0] }
 
 // acquire asks for a lease, or for a place in the queue.
 type acquire struct {

@@ -8,23 +8,29 @@ func (p *Pool) newLease(row *LeaseRow, slots []heldSlot, expires, left, most int
 }
 
 // register returns the process's one handle for a lease: this one, or the one that it has already. Calls that wait for the attempt get
-// it, too: else the last of them would give the lease back when it leaves. The generation is that of the step which made it.
-func (p *Pool) register(l *Lease, existing bool, generation int) *Lease {
+// it, too: else the last of them would give the lease back when it leaves. The flight is that of the step which made it.
+func (p *Pool) register(l *Lease, existing bool, f flight) *Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l = p.one(l, existing, generation)
-	mine := l.row.Holder.Incarnation == p.holder.Incarnation // Renew makes handles of leases of others, too
-	if w := p.waiters[l.row.Attempt]; mine && w != nil && w.leaving == nil && !w.decided() && l.open() && w.params.mismatch(&l.row.Params) == nil {
-		w.lease, w.taken = l, true
+	l = p.one(l, existing, f)
+	l.taken = true
+	if w := p.waiters[l.row.Attempt]; p.own(l.row) && w != nil && w.leaving == nil && !w.decided() && l.open() && w.params.mismatch(&l.row.Params) == nil {
+		w.lease = l
 		close(w.wake)
 	}
 	return l
 }
 
+// own tells whether a lease is of this incarnation: Renew makes handles of leases of others, too.
+func (p *Pool) own(l *LeaseRow) bool { return l.Holder.Incarnation == p.holder.Incarnation }
+
 // one is register without its news. p.mu is held.
-func (p *Pool) one(l *Lease, existing bool, generation int) *Lease {
+func (p *Pool) one(l *Lease, existing bool, f flight) *Lease {
 	attempt := l.row.Attempt
 	old := p.leases[attempt]
+	if old == l && l.open() {
+		return l
+	}
 	if old != nil && old != l && old.row.ID == l.row.ID && old.row.Epoch == l.row.Epoch && old.open() {
 		old.mu.Lock()
 		old.existing = old.existing || existing
@@ -34,7 +40,7 @@ func (p *Pool) one(l *Lease, existing bool, generation int) *Lease {
 		old.mu.Unlock()
 		return old
 	}
-	if p.over.has(generation, endedKey{epoch: l.row.Epoch}) || p.over.has(generation, endedKey{attempt: attempt}) || old != nil && old.row.Epoch > l.row.Epoch { // it ended while its handle was made
+	if p.over.has(f, endedKey{epoch: l.row.Epoch}, 0) || p.own(l.row) && p.over.has(f, endedKey{attempt: attempt}, l.row.Epoch) || old != nil && old.row.Epoch > l.row.Epoch { // it ended while its handle was made
 		l.end(&LostError{})
 		return l
 	}
@@ -69,7 +75,7 @@ func (p *Pool) finish(over []*LeaseRow) {
 	for _, l := range over {
 		p.mu.Lock()
 		h := p.leases[l.Attempt]
-		p.over.add(endedKey{epoch: l.Epoch})
+		p.over.add(endedKey{epoch: l.Epoch}, 0)
 		p.mu.Unlock()
 		if h != nil && h.row.Epoch == l.Epoch {
 			h.finish(l.cause())
@@ -89,6 +95,14 @@ func (p *Pool) handle(is func(*LeaseRow) bool) *Lease {
 	return nil
 }
 
+// unsure closes the handle of a Ref after a Release whose answer is lost: the slot may be another's by now.
+func (p *Pool) unsure(ref Ref, cause error) {
+	p.mu.Lock()
+	p.over.add(endedKey{epoch: ref.Epoch}, 0)
+	p.mu.Unlock()
+	p.finishThe(ref, cause)
+}
+
 // finishThe closes the handle of a Ref.
 func (p *Pool) finishThe(ref Ref, cause error) {
 	if l := p.handle(func(l *LeaseRow) bool { return l.Epoch == ref.Epoch && l.ID == ref.ID }); l != nil {
@@ -105,24 +119,31 @@ func (l *LeaseRow) cause() error {
 }
 
 // expect begins a step that may make a handle; it ends with settled.
-func (p *Pool) expect() int {
+func (p *Pool) expect() flight {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.over.expect()
 }
 
-func (p *Pool) settled(generation int) {
+func (p *Pool) settled(f flight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.over.settled(generation)
+	p.over.settled(f)
 }
 
 // ended remembers leases that end while steps are on their way that may make a handle of them: until all of these are settled. Steps
 // are counted by generations, of which there are two: while those of the old one are on their way, new ones belong to the other.
 type ended struct {
-	now   int // the generation of new steps
+	clock uint64 // counts steps, and ends
+	now   int    // the generation of new steps
 	steps [2]int
-	over  [2]map[endedKey]bool
+	over  [2]map[endedKey]endedAt
+}
+
+// flight is a step on its way, with the time at which it began.
+type flight struct {
+	generation int
+	began      uint64
 }
 
 // endedKey is a lease by its epoch; or any lease of an attempt, if nobody knows whether one has ended.
@@ -131,13 +152,22 @@ type endedKey struct {
 	attempt string
 }
 
-func (e *ended) expect() int {
+// endedAt says when it was, and of an attempt which lease was not meant.
+type endedAt struct{ when, keep uint64 }
+
+func (e *ended) expect() flight {
 	e.steps[e.now]++
-	return e.now
+	return e.latest()
 }
 
-func (e *ended) settled(generation int) {
-	e.steps[generation]--
+// latest is a step that begins now.
+func (e *ended) latest() flight {
+	e.clock++
+	return flight{e.now, e.clock}
+}
+
+func (e *ended) settled(f flight) {
+	e.steps[f.generation]--
 	e.turn()
 }
 
@@ -154,20 +184,26 @@ func (e *ended) turn() {
 }
 
 // add remembers what ended.
-func (e *ended) add(key endedKey) {
+func (e *ended) add(key endedKey, keep uint64) {
 	if e.steps[0]+e.steps[1] == 0 {
 		return
 	}
 	if e.over[e.now] == nil {
-		e.over[e.now] = map[endedKey]bool{}
+		e.over[e.now] = map[endedKey]endedAt{}
 	}
-	e.over[e.now][key] = true
+	e.clock++
+	e.over[e.now][key] = endedAt{e.clock, keep}
 	e.turn()
 }
 
-// has tells whether a lease ended since a step of this generation began, or shortly before.
-func (e *ended) has(generation int, key endedKey) bool {
-	return e.over[generation][key] || e.over[e.now][key]
+// has tells whether something ended since a step began; keep is the epoch of the lease that is asked for, if the key is an attempt.
+func (e *ended) has(f flight, key endedKey, keep uint64) bool {
+	for _, over := range e.over {
+		if at, ok := over[key]; ok && at.when > f.began && (keep == 0 || at.keep != keep) {
+			return true
+		}
+	}
+	return false
 }
 
 // finish closes Done, once.

@@ -25,6 +25,7 @@ type Lease struct {
 	most     int64 // no renewal prolongs it beyond
 	seq      int64
 	existing bool
+	taken    bool // by a call; guarded by the pool's mu
 	keeping  bool
 	ended    bool
 	err      error
@@ -133,7 +134,8 @@ func (l *Lease) Release(ctx context.Context) (Released, error) {
 		l.finish(nil)
 	case errors.Is(err, ErrStale):
 		l.finish(lost(err))
-	case errors.Is(err, ErrUncertain): // it may be another's by now
+	case errors.Is(err, ErrUncertain):
+		l.pool.unsure(l.ref(), nil)
 		l.finish(nil)
 	}
 	return r, wrap("release", err)
@@ -203,8 +205,8 @@ func (p *Pool) renew(ctx context.Context, ref Ref, seq int64, l *Lease) (Renewal
 	if ref.Pool != p.name {
 		return Renewal{}, &StaleError{}
 	}
-	generation := p.expect()
-	defer p.settled(generation)
+	f := p.expect()
+	defer p.settled(f)
 	c := p.renews.Get()
 	c.reset()
 	c.ref, c.seq = ref, seq
@@ -214,11 +216,14 @@ func (p *Pool) renew(ctx context.Context, ref Ref, seq int64, l *Lease) (Renewal
 		return Renewal{}, err
 	}
 	defer p.renews.Put(c)
+	if p.closed.Load() {
+		return Renewal{}, ErrClosed
+	}
 	expires, left := c.renewed.ExpiresUS, c.leftUS
 	if l == nil || !l.open() {
 		l = p.newLease(c.lease, c.slots, expires, left, c.mostUS, sent)
 	}
-	l = p.register(l, false, generation)
+	l = p.register(l, false, f)
 	l.renewed(c, sent)
 	return Renewal{Lease: l, ExpiresAt: timeOf(expires), Left: micros(c.renewed.LeftUS), Lapsed: c.renewed.Lapsed}, nil
 }
@@ -241,8 +246,8 @@ func (p *Pool) Release(ctx context.Context, ref Ref) (Released, error) {
 		p.finishThe(ref, nil)
 	case errors.Is(err, ErrStale) && ref.Identity.IsZero(): // else it may be only the identity that is another one
 		p.finishThe(ref, lost(err))
-	case errors.Is(err, ErrUncertain): // it may be another's by now
-		p.finishThe(ref, &LostError{})
+	case errors.Is(err, ErrUncertain):
+		p.unsure(ref, &LostError{})
 	}
 	return r, wrap("release", err)
 }

@@ -289,7 +289,7 @@ func (b *batch) done() {
 	}
 	b.pool.seat(b.commands)
 	if len(s.granted)+len(s.dropped) > 0 {
-		b.pool.deliver(s.granted, s.dropped, b.sent, b.commands[0].base())
+		b.pool.deliver(s.granted, s.dropped, b.sent)
 	}
 	if len(s.over) > 0 {
 		b.pool.finish(s.over)
@@ -329,9 +329,6 @@ func (p *Pool) outcome(c command, err, cause error) error {
 		return combine.Outcome(err, cause)
 	}
 	k := c.base()
-	for _, ref := range k.unclaimed { // a failure leaves it to its time
-		_ = p.doDetached(leaveDeadline, &release{ref: ref})
-	}
 	for _, e := range k.events {
 		p.o.Observer(e)
 	}
@@ -514,14 +511,28 @@ func (p *Pool) Close(ctx context.Context, release bool) error {
 		return wrap("close", invalid("ctx", "nil"))
 	}
 	c := &leave{holder: p.holder.Incarnation}
-	if err := p.outcome(c, p.lane.Do(ctx, c), ctx.Err()); err != nil {
+	err := p.outcome(c, p.lane.Do(ctx, c), ctx.Err())
+	if err == nil || errors.Is(err, ErrUncertain) {
+		p.finishOwn() // this try or an earlier one has given back what they are handles of, or may have
+	}
+	if err != nil {
 		return wrap("close", err)
 	}
 	p.gone.Store(true)
-	// An earlier try may have given back what these are handles of.
-	own := func(l *LeaseRow) bool { return l.Holder.Incarnation == p.holder.Incarnation }
-	for l := p.handle(own); l != nil; l = p.handle(own) {
+	return nil
+}
+
+// finishOwn closes all handles of this incarnation's leases.
+func (p *Pool) finishOwn() {
+	var list []*Lease
+	p.mu.Lock()
+	for _, l := range p.leases {
+		if p.own(l.row) {
+			list = append(list, l)
+		}
+	}
+	p.mu.Unlock()
+	for _, l := range list {
 		l.finish(nil)
 	}
-	return nil
 }
