@@ -201,7 +201,9 @@ func (p *Pool) stay(ctx context.Context, attempt string) error {
 }
 
 // AcquireWait is Acquire that waits for room: in the order of arrival within its group, large requests included. It ends without a lease when
-// ctx does, when the pool drains, when the request can never fit, or when this process was not seen for 30 s (ErrTicketLost).
+// ctx does, when the pool drains, when the request can never fit, or when this process was not seen for 30 s (ErrTicketLost). The last call that
+// leaves gives back what the attempt has. Where it can't tell whether a lease is left, its error is ErrUncertain: call again, or Cancel; a
+// ticket that is left ends after 30 s.
 func (p *Pool) AcquireWait(ctx context.Context, r Request) (*Lease, error) {
 	c, err := p.newAcquire(&r)
 	if err != nil {

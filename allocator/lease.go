@@ -94,8 +94,8 @@ func (l *Lease) remains() time.Duration {
 // Valid tells whether the lease is this process's now. It needs no Keep and asks no store.
 func (l *Lease) Valid() bool { return l.Left() > 0 }
 
-// Done is closed when the lease was released or lost, or, while Keep runs, when its time is over here. It never opens again: after it
-// the handle serves Release only.
+// Done is closed when the lease was released or lost, or may have been, or, while Keep runs, when its time is over here. It never opens
+// again: after it the handle serves Release only.
 func (l *Lease) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +126,7 @@ func (l *Lease) renewed(c *renew, sent instant) {
 }
 
 // Release gives the lease back, also after Done. Whatever comes of it, the work must have stopped. After an error that is ErrUnavailable
-// or ErrUncertain call it again.
+// or ErrUncertain call it again; after the latter Done is closed, for the slot may be another's.
 func (l *Lease) Release(ctx context.Context) (Released, error) {
 	r, err := l.pool.release(ctx, l.ref())
 	switch {
