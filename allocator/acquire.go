@@ -22,6 +22,7 @@ type waiter struct {
 	promised bool          // a step may have given a lease to the ticket
 	wake     chan struct{} // closed when lease or err is set
 	lease    *Lease
+	served   bool // it came from the ticket
 	err      error
 	leaving  chan struct{} // not nil while what there may be is being given back; closed when it is
 }
@@ -68,7 +69,7 @@ func (p *Pool) deliver(granted []grant, dropped []drop, sent instant) {
 		p.mu.Lock()
 		// A waiter that has just left gives the lease back with its Cancel, which comes after this step, or says that it is unsure.
 		if w := p.waiters[g.attempt]; w != nil && w.leaving == nil && !w.decided() {
-			w.lease, w.ticket = p.one(l, false, p.over.latest()), 0
+			w.lease, w.served, w.ticket = p.one(l, false, p.over.latest()), true, 0
 			close(w.wake)
 		}
 		p.mu.Unlock()
@@ -428,7 +429,10 @@ func (p *Pool) poll(ctx context.Context, c *acquire) (*Lease, error) {
 		return nil, err
 	}
 	l, err := p.take(c, sent, f)
-	if l == nil || c.ticket == 0 {
+	p.mu.Lock()
+	served := c.ticket > 0 || w.served && w.lease == l
+	p.mu.Unlock()
+	if l == nil || !served {
 		return l, err
 	}
 	l.waited()

@@ -27,7 +27,7 @@
 // # Files
 //
 // types.go, state.go, holder.go, errors.go: what users say and hear. core*.go: the rules, pure; the numbers behind R are those of the rules
-// that the comments name. fingerprint.go: the canonical bytes of evidence. pool.go, acquire.go, lease.go, reclaim.go, list.go: the
+// that the comments name. fingerprint.go: the canonical bytes of evidence. pool.go, acquire.go, lease.go, handles.go, keep.go, reclaim.go, list.go: the
 // service. store.go, set.go: what a store does. owner*.go: what a system says of a process. Amounts are not leased here: package
 // spendlimit does that.
 package allocator
