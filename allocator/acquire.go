@@ -94,7 +94,7 @@ func (p *Pool) newAcquire(r *Request) (*acquire, error) {
 	c.params = Params{
 		Group: KeyOf(r.Group...), Units: r.Units, TTLUS: r.TTL.Microseconds(), MaxUS: r.MaxLease.Microseconds(), Owner: r.Owner, Labels: labelList(r.Labels),
 	}
-	c.wait, c.waiter, c.ticket = false, nil, 0
+	c.wait, c.waiter, c.ticket, c.unsure = false, nil, 0, false
 	return c, nil
 }
 
@@ -175,7 +175,7 @@ func (p *Pool) refuse(l *Lease, why error) error {
 	if err == nil || errors.Is(err, ErrStale) {
 		return why
 	}
-	return fmt.Errorf("%w: %w", why, err)
+	return fmt.Errorf("%w: %w: %w", ErrUncertain, why, err)
 }
 
 // stay waits until nobody is giving back what this attempt has.
@@ -258,9 +258,14 @@ func (p *Pool) enter(ctx context.Context, c *acquire) error {
 func (p *Pool) exit(c *acquire, l *Lease, cause error) error {
 	p.here.Add(-1)
 	back := &cancel{attempt: c.attempt, holder: p.holder.Incarnation}
-	p.mu.Lock()
 	w := c.waiter
-	w.unsure = w.unsure || errors.Is(cause, ErrUncertain)
+	p.mu.Lock()
+	for x := p.waiters[c.attempt]; x != nil && x != w && x.leaving != nil; x = p.waiters[c.attempt] {
+		p.mu.Unlock() // its Cancel may have come before the ticket of this call
+		<-x.leaving
+		p.mu.Lock()
+	}
+	w.unsure = w.unsure || c.unsure || errors.Is(cause, ErrUncertain)
 	mine := p.vacate(w, c.attempt)
 	switch h := p.leases[c.attempt]; {
 	case l != nil:
@@ -276,7 +281,7 @@ func (p *Pool) exit(c *acquire, l *Lease, cause error) error {
 	err := p.outcome(back, p.leave(w, back), context.DeadlineExceeded)
 	p.doubt(c.attempt, back.keep, err)
 	p.mu.Lock()
-	unsure := w.unsure || w.promised
+	unsure := w.unsure || w.promised || errors.Is(err, ErrUncertain)
 	p.mu.Unlock()
 	switch {
 	case l != nil || err == nil:
@@ -300,6 +305,7 @@ func (p *Pool) vacate(w *waiter, attempt string) (mine bool) {
 	case other != nil && other != w: // calls that came later go on with it
 		other.unsure = other.unsure || w.unsure || untaken
 		other.ticket = max(other.ticket, w.ticket)
+		other.promised = other.promised || w.promised
 		return false
 	case mine:
 		w.leaving = make(chan struct{})
@@ -328,6 +334,7 @@ func (p *Pool) waitAnew(c *acquire) {
 	}
 	w.calls++
 	w.ticket = max(w.ticket, c.queued.Seq)
+	w.promised = w.promised || old.promised
 	if c.waiter = w; old.ticket == c.queued.Seq {
 		old.ticket = 0
 	}
@@ -420,7 +427,7 @@ func (p *Pool) poll(ctx context.Context, c *acquire) (*Lease, error) {
 	sent := p.instant()
 	err := p.do(ctx, c)
 	p.mu.Lock()
-	w.unsure = errors.Is(err, ErrUncertain) || err != nil && w.unsure
+	c.unsure = errors.Is(err, ErrUncertain) || err != nil && c.unsure
 	if (errors.Is(err, ErrTicketLost) || err == nil && c.lease != nil) && w.ticket == c.ticket {
 		w.ticket = 0
 	}
@@ -429,6 +436,7 @@ func (p *Pool) poll(ctx context.Context, c *acquire) (*Lease, error) {
 		return nil, err
 	}
 	l, err := p.take(c, sent, f)
+	c.unsure = err != nil // it is given back then, unless that failed
 	p.mu.Lock()
 	served := c.ticket > 0 || w.served && w.lease == l
 	p.mu.Unlock()

@@ -24,6 +24,7 @@ type acquire struct {
 	wait    bool
 	waiter  *waiter // whose call it is, nil if it does not wait
 	ticket  int64   // that the waiter has; 0: none yet
+	unsure  bool    // the last answer to it was lost
 
 	lease    *LeaseRow  // the answer
 	slots    []heldSlot // of it

@@ -40,7 +40,7 @@ func (p *Pool) one(l *Lease, existing bool, f flight) *Lease {
 		old.mu.Unlock()
 		return old
 	}
-	if p.over.has(f, endedKey{epoch: l.row.Epoch}, 0) || p.own(l.row) && p.over.has(f, endedKey{attempt: attempt}, l.row.Epoch) || old != nil && old.row.Epoch > l.row.Epoch { // it ended while its handle was made
+	if p.endedSince(f, l.row) || old != nil && old.row.Epoch > l.row.Epoch { // while its handle was made
 		l.end(&LostError{})
 		return l
 	}
@@ -61,6 +61,14 @@ func (p *Pool) one(l *Lease, existing bool, f flight) *Lease {
 		p.tidyAt = 2*len(p.leases) + 64
 	}
 	return l
+}
+
+// endedSince tells whether a lease has ended, or may have, since a step began. p.mu is held.
+func (p *Pool) endedSince(f flight, l *LeaseRow) bool {
+	if p.over.has(f, endedKey{epoch: l.Epoch}, 0) {
+		return true
+	}
+	return p.own(l) && (p.over.has(f, endedKey{attempt: l.Attempt}, l.Epoch) || p.over.has(f, endedKey{}, 0))
 }
 
 // forgotten tells that the lease was over long ago and nobody cares: twice its time has passed since it was last renewed.
@@ -95,12 +103,14 @@ func (p *Pool) handle(is func(*LeaseRow) bool) *Lease {
 	return nil
 }
 
-// unsure closes the handle of a Ref after a Release whose answer is lost: the slot may be another's by now.
-func (p *Pool) unsure(ref Ref, cause error) {
+// unsure closes the handle of a lease after a call that was to end it and whose answer is lost: the slot may be another's by now.
+func (p *Pool) unsure(epoch uint64, cause error) {
 	p.mu.Lock()
-	p.over.add(endedKey{epoch: ref.Epoch}, 0)
+	p.over.add(endedKey{epoch: epoch}, 0)
 	p.mu.Unlock()
-	p.finishThe(ref, cause)
+	if l := p.handle(func(l *LeaseRow) bool { return l.Epoch == epoch }); l != nil {
+		l.finish(cause)
+	}
 }
 
 // finishThe closes the handle of a Ref.
@@ -146,7 +156,7 @@ type flight struct {
 	began      uint64
 }
 
-// endedKey is a lease by its epoch; or any lease of an attempt, if nobody knows whether one has ended.
+// endedKey is a lease by its epoch; or any lease of an attempt, or of all, if nobody knows whether one has ended.
 type endedKey struct {
 	epoch   uint64
 	attempt string
@@ -190,6 +200,9 @@ func (e *ended) add(key endedKey, keep uint64) {
 	}
 	if e.over[e.now] == nil {
 		e.over[e.now] = map[endedKey]endedAt{}
+	}
+	if old, ok := e.over[e.now][key]; ok && old.keep != keep {
+		keep = 0 // both of them
 	}
 	e.clock++
 	e.over[e.now][key] = endedAt{e.clock, keep}

@@ -135,7 +135,7 @@ func (l *Lease) Release(ctx context.Context) (Released, error) {
 	case errors.Is(err, ErrStale):
 		l.finish(lost(err))
 	case errors.Is(err, ErrUncertain):
-		l.pool.unsure(l.ref(), nil)
+		l.pool.unsure(l.Epoch(), nil)
 		l.finish(nil)
 	}
 	return r, wrap("release", err)
@@ -247,7 +247,7 @@ func (p *Pool) Release(ctx context.Context, ref Ref) (Released, error) {
 	case errors.Is(err, ErrStale) && ref.Identity.IsZero(): // else it may be only the identity that is another one
 		p.finishThe(ref, lost(err))
 	case errors.Is(err, ErrUncertain):
-		p.unsure(ref, &LostError{})
+		p.unsure(ref.Epoch, &LostError{})
 	}
 	return r, wrap("release", err)
 }

@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -476,4 +477,402 @@ type failing struct {
 
 func (f failing) Step(context.Context, allocator.Need, func(int64, *allocator.Set) error) error {
 	return f.err
+}
+
+// Two answers are lost that may have ended a lease: the second takes nothing back of the first.
+func TestI19_TwoDoubts(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.bubblePool(2)
+		q := w.process(own)
+		w.acquire(q, "old") // lapses at 60
+		h := &hook{Store: w.store}
+		store := w.store
+		pg := &pager{hook: h}
+		w.store = pg
+		in, goOn := make(chan struct{}), make(chan struct{})
+		p := w.process(own, func(o *allocator.Options) {
+			o.Observer = func(allocator.Event) { close(in); <-goOn }
+		})
+		w.store = store
+		time.Sleep(45 * time.Second)
+		x := w.acquire(p, "x")
+		time.Sleep(10 * time.Second) // 55
+		pageIn, pageOn := make(chan struct{}), make(chan struct{})
+		once := true
+		pg.page = func() {
+			if once {
+				once = false
+				close(pageIn)
+				<-pageOn
+			}
+		}
+		c1 := w.wait(w.ctx, p, request("a"))
+		<-pageIn // it has a ticket, and asks for owners
+		// c2 joins it and leaves its step on its way: the waiter is unsure
+		step := make(chan struct{})
+		n := 0
+		stepIn := make(chan struct{})
+		h.before = func(allocator.Need) {
+			if n++; n <= 2 {
+				stepIn <- struct{}{}
+				<-step
+			}
+		}
+		go func() { _, _ = p.Cancel(w.ctx, "nothing") }()
+		<-stepIn
+		go func() { _, _ = p.Cancel(w.ctx, "nothing2") }() // leads the next
+		synctest.Wait()
+		ctx2, cancel2 := context.WithCancel(w.ctx)
+		c2 := w.wait(ctx2, p, request("a"))
+		synctest.Wait()
+		step <- struct{}{}
+		<-stepIn
+		cancel2()
+		<-c2.done
+		step <- struct{}{}
+		synctest.Wait()
+		w.want("c2", c2.err, allocator.ErrUncertain)
+		time.Sleep(6 * time.Second) // 61: "old" is over
+		w.release(x)                // a is granted, and c1 does not know yet
+		var lx *allocator.Lease
+		var ex error
+		got := make(chan struct{})
+		go func() { lx, ex = p.Acquire(w.ctx, request("a")); close(got) }() // ends "old"
+		<-in
+		h.before = nil
+		w.release(w.acquire(p, "y")) // ends that are remembered belong to the next generation of steps from here on
+		h.before = func(allocator.Need) {
+			if n++; n <= 2 {
+				stepIn <- struct{}{}
+				<-step
+			}
+		}
+		n = 0
+		go func() { _, _ = p.Cancel(w.ctx, "nothing") }()
+		<-stepIn
+		go func() { _, _ = p.Cancel(w.ctx, "nothing2") }() // leads the next
+		synctest.Wait()
+		uctx, ucancel := context.WithCancel(w.ctx)
+		udone := make(chan error, 1)
+		go func() { _, err := p.Cancel(uctx, "a"); udone <- err }()
+		synctest.Wait()
+		close(pageOn) // c1 leaves with the lease; its Cancel, which keeps it, is in the batch, too
+		synctest.Wait()
+		h.after = func(_ allocator.Need, err error) error {
+			if n >= 2 && err == nil {
+				return allocator.ErrUncertain // applied
+			}
+			return err
+		}
+		step <- struct{}{}
+		<-stepIn
+		ucancel()
+		w.want("cancel", <-udone, allocator.ErrUncertain)
+		<-c1.done // after 1 s
+		t.Log("c1", c1.err, c1.lease)
+		step <- struct{}{}
+		synctest.Wait()
+		h.before, h.after = nil, nil
+		close(goOn)
+		<-got
+		if ex != nil {
+			t.Fatal(ex)
+		}
+		b := w.acquire(q, "b")
+		b2 := w.acquire(q, "b2")
+		for _, y := range []*allocator.Lease{b, b2} {
+			if lx.Valid() && y.Valid() && index(lx) == index(y) {
+				t.Errorf("two valid handles on slot %d: epochs %d (%v left) and %d", index(y), lx.Epoch(), lx.Left(), y.Epoch())
+			}
+		}
+	})
+}
+
+// A grant meets Close and can't be given back: the caller is told that it is unsure.
+func TestR13_AGrantMeetsCloseAndStays(t *testing.T) {
+	for _, fail := range []error{allocator.ErrUnavailable, allocator.ErrUncertain} {
+		for _, wait := range []bool{false, true} {
+			t.Run("", func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := &world{t: t, ctx: t.Context(), store: memory.New(nil).Pools()}
+					w.bubblePool(1)
+					p, h := w.hooked(own)
+					n := 0
+					h.after = func(_ allocator.Need, err error) error {
+						if n++; n == 1 {
+							_ = p.Close(w.ctx, false)
+							h.Store = failing{h.Store, fail}
+						}
+						return err
+					}
+					var err error
+					if wait {
+						_, err = p.AcquireWait(w.ctx, request("a"))
+					} else {
+						_, err = p.Acquire(w.ctx, request("a"))
+					}
+					s := w.state(w.process(own))
+					if s.Used > 0 && !errors.Is(err, allocator.ErrUncertain) {
+						t.Errorf("wait %v, %v: used %d, and the error is only: %v (unavailable: %v)", wait, fail, s.Used, err, errors.Is(err, allocator.ErrUnavailable))
+					}
+				})
+			})
+		}
+	}
+}
+
+// The answer of one call does not make sure what another call has lost.
+func TestR6c_AnOlderAnswer(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.bubblePool(2)
+		q := w.process(own)
+		w.acquire(q, "old") // lapses at 60
+		in, goOn := make(chan struct{}), make(chan struct{})
+		p, h := w.hooked(own, func(o *allocator.Options) {
+			o.Observer = func(allocator.Event) { close(in); <-goOn }
+		})
+		time.Sleep(61 * time.Second)
+		b := w.wait(w.ctx, p, request("a")) // ends "old", gets a lease, and is not scheduled for a while
+		<-in
+		if _, err := p.Cancel(w.ctx, "a"); err != nil {
+			t.Fatal(err)
+		}
+		lost := false
+		h.after = func(_ allocator.Need, err error) error {
+			if !lost && err == nil {
+				lost = true
+				go func() { close(goOn) }()
+				return allocator.ErrUncertain
+			}
+			return err
+		}
+		ctx, cancel := context.WithCancel(w.ctx)
+		a := w.wait(ctx, p, request("a")) // gets a lease; the answer is lost
+		synctest.Wait()
+		<-b.done
+		if a.over() {
+			t.Fatal("not the case", a.err)
+		}
+		cancel()
+		<-a.done
+		t.Log("a:", a.err, "b:", b.err, b.lease.Valid())
+		if s := w.state(q); s.Used > 0 && !errors.Is(a.err, allocator.ErrUncertain) && !b.lease.Valid() && (a.lease == nil || !a.lease.Valid()) {
+			e := w.probe(q, 0)
+			t.Errorf("all calls are over (%v, %v), no handle is valid, and epoch %d is live", a.err, b.err, e.Epoch)
+		}
+	})
+}
+
+// Handles that are being made while a Close loses its answer are ended.
+func TestI19_CloseWhoseAnswerIsLostMeetsAcquires(t *testing.T) {
+	t.Parallel()
+	for rounds := range 2000 {
+		w := newWorld(t)
+		const n = 60
+		w.pool(n)
+		p, h := w.hooked()
+		var lose atomic.Bool
+		h.after = func(_ allocator.Need, err error) error {
+			if lose.Load() && err == nil {
+				return allocator.ErrUncertain
+			}
+			return err
+		}
+		got := make(chan *allocator.Lease, n)
+		for i := range n {
+			go func() {
+				l, _ := p.Acquire(w.ctx, request(string(rune('A'+i))))
+				got <- l
+			}()
+		}
+		if rounds%2 == 0 {
+			time.Sleep(time.Duration(rounds%100) * time.Microsecond)
+		}
+		lose.Store(true)
+		err := p.Close(w.ctx, true)
+		if !errors.Is(err, allocator.ErrUncertain) {
+			t.Fatal(err)
+		}
+		q := w.process()
+		for range n {
+			if l := <-got; l != nil && l.Valid() {
+				if _, err := q.Verify(w.ctx, index(l), l.Epoch()); err != nil {
+					t.Fatalf("round %d: epoch %d is valid (%v): %v", rounds, l.Epoch(), l.Left(), err)
+				}
+			}
+		}
+	}
+}
+
+// A ticket that is made behind the Cancel of another waiter is not left.
+func TestR6c_ATicketBesideACancel(t *testing.T) {
+	for range 200 {
+		ok := true
+		synctest.Test(t, func(t *testing.T) {
+			w := &world{t: t, ctx: t.Context(), store: memory.New(nil).Pools()}
+			w.bubblePool(1)
+			q := w.process(own)
+			start := time.Now()
+			var block atomic.Bool
+			clockIn, clockOn := make(chan struct{}), make(chan struct{})
+			p, h := w.hooked(func(o *allocator.Options) {
+				o.Holder.Boot = ""
+				o.Clock = func() (time.Time, time.Duration) {
+					if block.CompareAndSwap(true, false) {
+						close(clockIn)
+						<-clockOn
+					}
+					return time.Now(), time.Since(start)
+				}
+			})
+			x := w.acquire(p, "x")
+			in0, goOn0 := make(chan struct{}), make(chan struct{})
+			n0 := 0
+			h.before = func(allocator.Need) {
+				if n0++; n0 == 1 {
+					close(in0)
+					<-goOn0
+				}
+			}
+			c0 := w.wait(w.ctx, p, request("a"))
+			<-in0
+			block.Store(true)
+			c1 := w.wait(w.ctx, p, request("a")) // not scheduled before its first step
+			<-clockIn
+			close(goOn0)
+			synctest.Wait()
+			z := w.wait(w.ctx, q, request("z"))
+			synctest.Wait()
+			w.release(x)
+			<-c0.done
+			w.release(c0.lease) // z has an offer
+			<-z.done
+			ctx2, cancel2 := context.WithCancel(w.ctx)
+			c2 := w.wait(ctx2, p, request("a"))
+			synctest.Wait() // it has a ticket
+			in, goOn := make(chan struct{}), make(chan struct{})
+			n := 0
+			h.before = func(allocator.Need) {
+				if n++; n == 1 {
+					close(in)
+					<-goOn
+				}
+			}
+			go func() { _, _ = p.Cancel(w.ctx, "nothing") }()
+			<-in
+			go func() { _, _ = p.Cancel(w.ctx, "nothing") }() // leads the next.
+			synctest.Wait()
+			cancel2()
+			synctest.Wait()
+			close(clockOn)
+			synctest.Wait()
+			close(goOn)
+			<-c1.done
+			<-c2.done
+			synctest.Wait()
+			if s := w.state(q); s.Waiting > 0 {
+				ok = false
+				t.Errorf("all calls are over (%v; %v; %v), and a ticket is left", c0.err, c1.err, c2.err)
+			}
+		})
+		if !ok {
+			return
+		}
+	}
+}
+
+// A grant to a ticket meets Close, and is found by a poll.
+func TestR13_AGrantMeetsCloseAndAPoll(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.bubblePool(1)
+		p, h := w.hooked(own)
+		x := w.acquire(p, "x")
+		a := w.wait(w.ctx, p, request("a"))
+		synctest.Wait() // it has a ticket
+		n := 0
+		h.after = func(_ allocator.Need, err error) error {
+			if err != nil {
+				return err
+			}
+			if n++; n == 1 { // x is released, a is granted, and not yet told
+				time.Sleep(200 * time.Millisecond) // the next poll waits for the lane
+				_ = p.Close(w.ctx, false)
+			}
+			return err
+		}
+		w.release(x)
+		<-a.done
+		synctest.Wait()
+		if s := w.state(w.process(own)); s.Used > 0 && !errors.Is(a.err, allocator.ErrUncertain) {
+			t.Errorf("all calls are over (%v), nobody has a handle, and a lease is live for its whole TTL: %+v", a.err, w.probe(w.process(own), 0))
+		}
+	})
+}
+
+// A Reclaim of an own lease whose answer is lost ends the handle.
+func TestI19_AReclaimWhoseAnswerIsLost(t *testing.T) {
+	w := newWorld(t)
+	w.pool(1)
+	p, h := w.hooked()
+	l := w.acquire(p, "a")
+	e := w.probe(p, 0)
+	h.once()
+	_, err := p.Reclaim(w.ctx, allocator.Reclaim{Slot: 0, Epoch: e.Epoch, Fingerprint: e.Fingerprint, Reason: allocator.ReasonForced, Note: "n"})
+	t.Log(err)
+	if _, v := p.Verify(w.ctx, 0, l.Epoch()); v != nil && l.Valid() {
+		t.Errorf("valid for %v, but %v", l.Left(), v)
+	}
+}
+
+// A call that waits anew is unsure of what its earlier waiter was promised.
+func TestR6c_APromiseIsCarriedOver(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.bubblePool(1)
+		p, h := w.hooked(own)
+		x := w.acquire(p, "x")
+		in, goOn := make(chan struct{}), make(chan struct{})
+		n := 0
+		h.before = func(allocator.Need) {
+			if n++; n == 1 {
+				close(in)
+				<-goOn
+			}
+		}
+		m := 0
+		h.after = func(_ allocator.Need, err error) error {
+			if err != nil {
+				return err
+			}
+			if m++; m == 2 { // a has a ticket, x is released, a is granted
+				_ = p.Close(w.ctx, false)
+				h.Store = failing{h.Store, allocator.ErrUnavailable}
+			}
+			return err
+		}
+		go func() { _, _ = p.Cancel(w.ctx, "nothing") }()
+		<-in
+		a := w.wait(w.ctx, p, request("a"))
+		synctest.Wait()
+		go func() { _, _ = x.Release(w.ctx) }()
+		synctest.Wait()
+		close(goOn)
+		<-a.done
+		synctest.Wait()
+		if s := w.state(w.process(own)); s.Used > s.Offered && !errors.Is(a.err, allocator.ErrUncertain) {
+			t.Errorf("used %d, and only: %v", s.Used, a.err)
+		}
+	})
+}
+
+// pager is a store whose pages can be held up.
+type pager struct {
+	*hook
+	page func()
+}
+
+func (p *pager) Page(ctx context.Context, q allocator.Query) (allocator.Rows, error) {
+	if p.page != nil {
+		p.page()
+	}
+	return p.hook.Page(ctx, q)
 }

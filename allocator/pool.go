@@ -526,6 +526,7 @@ func (p *Pool) Close(ctx context.Context, release bool) error {
 func (p *Pool) finishOwn() {
 	var list []*Lease
 	p.mu.Lock()
+	p.over.add(endedKey{}, 0)
 	for _, l := range p.leases {
 		if p.own(l.row) {
 			list = append(list, l)

@@ -98,7 +98,18 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 	c := &chaos{Store: w.store, r: rand.New(rand.NewPCG(seed, 9)), fault: fault}
 	store := w.store
 	w.store = c
-	procs := []*allocator.Pool{w.process(own), w.process(own)}
+	var om sync.Mutex
+	or := rand.New(rand.NewPCG(seed, 11))
+	obs := func(o *allocator.Options) {
+		o.Observer = func(allocator.Event) {
+			om.Lock()
+			d := time.Duration(or.IntN(3)) * time.Duration(or.IntN(400)) * time.Millisecond
+			om.Unlock()
+			time.Sleep(d)
+		}
+	}
+	procs := []*allocator.Pool{w.process(own, obs), w.process(own, obs)}
+	foreign := map[uint64]bool{}
 	w.store = store
 	type key struct {
 		p *allocator.Pool
@@ -117,7 +128,8 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 			unsure[key{p, a}] = true
 		}
 	}
-	groups := [][]string{nil, {"g"}}
+	groups := [][]string{nil, {"g"}, {"g", "h"}, {"i"}}
+	verNo := 0
 	for round := range 12 {
 		var wg sync.WaitGroup
 		calls := 3 + r.IntN(8)
@@ -131,7 +143,7 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 			}
 			ai := r.IntN(4)
 			a := fmt.Sprint("a", ai)
-			req := units(a, 1+ai%min(2, capacity), groups[ai%2]...)
+			req := units(a, 1+ai%min(2, capacity), groups[ai]...)
 			if r.IntN(12) == 0 {
 				req.Labels = map[string]string{"x": "y"}
 			}
@@ -141,7 +153,9 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 			}
 			cancels = append(cancels, cancel)
 			delay := time.Duration(r.IntN(4)) * time.Duration(r.IntN(200)) * time.Millisecond
-			kind := r.IntN(10)
+			kind := r.IntN(16)
+			named := refs(&mu, handles, a, r)
+			keepFor := time.Duration(r.IntN(90)) * time.Second
 			var held *allocator.Lease
 			mu.Lock()
 			for l, q := range handles {
@@ -168,9 +182,72 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 				case kind < 9 && held != nil:
 					what = "release"
 					_, err = held.Release(ctx)
+				case kind == 10 && named != nil:
+					what = "prelease"
+					mu.Lock()
+					if named.Holder != p {
+						foreign[named.Ref.Epoch] = true
+					}
+					mu.Unlock()
+					_, err = p.Release(ctx, named.Ref)
+				case kind == 11 && named != nil:
+					what = "prenew"
+					mu.Lock()
+					if named.Holder != p {
+						foreign[named.Ref.Epoch] = true
+					}
+					mu.Unlock()
+					var rn allocator.Renewal
+					rn, err = p.Renew(ctx, named.Ref, named.Seq)
+					if named.Holder == p {
+						l = rn.Lease
+					}
+				case kind == 12 && held != nil:
+					what = "keep"
+					valid := held.Valid()
+					kctx, kcancel := context.WithTimeout(w.ctx, keepFor)
+					go func() {
+						defer kcancel()
+						kerr := held.Keep(kctx)
+						if kctx.Err() != nil || errors.Is(kerr, allocator.ErrLapsed) {
+							note(p, a, nil, allocator.ErrUncertain)
+						}
+						if kctx.Err() == nil && !errors.Is(kerr, allocator.ErrInvalid) {
+							select {
+							case <-held.Done():
+							default:
+								fail("Keep ended with %v, and Done is open", kerr)
+							}
+						}
+						if valid && kctx.Err() == nil && errors.Is(kerr, allocator.ErrInvalid) {
+							return
+						}
+					}()
+				case kind == 13:
+					what = "drain"
+					s := w.state(admin)
+					mu.Lock()
+					verNo++
+					id := fmt.Sprint("adm", verNo)
+					mu.Unlock()
+					if s.Status == allocator.PoolOpen {
+						var dl time.Time
+						if keepFor%2 == 0 {
+							dl = time.Now().Add(time.Second)
+						}
+						_, _ = admin.Drain(w.ctx, allocator.Admin{ID: id, Version: s.Version}, dl)
+						time.Sleep(keepFor / 100)
+						s = w.state(admin)
+					}
+					_, err = admin.Reopen(w.ctx, allocator.Admin{ID: id + "r", Version: s.Version})
+				case kind < 15 && held == nil:
+					what = "wait"
+					l, err = p.AcquireWait(ctx, req)
 				case held != nil:
 					what = "renew"
-					_, err = held.Renew(ctx)
+					var rn allocator.Renewal
+					rn, err = held.Renew(ctx)
+					l = rn.Lease
 				}
 				note(p, a, l, err)
 				mu.Lock()
@@ -197,7 +274,7 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 		synctest.Wait()
 		// quiescent
 		for l, p := range handles {
-			if !l.Valid() {
+			if !l.Valid() || foreign[l.Epoch()] {
 				continue
 			}
 			for _, s := range l.Slots() {
@@ -224,7 +301,7 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 					found = true
 				}
 			}
-			if !found && time.Since(l.ExpiresAt.Add(-8*time.Second)) < 0 {
+			if !found && !foreign[l.Epoch] && time.Since(l.ExpiresAt.Add(-8*time.Second)) < 0 {
 				fail("round %d: live lease of %s epoch %d p%v acquired %v without a handle, and nobody said uncertain", round, l.Attempt, l.Epoch, l.Holder.Incarnation == procs[1].Holder().Incarnation, l.AcquiredAt)
 			}
 		}
@@ -246,6 +323,11 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 		}
 		if s, err := admin.Check(w.ctx, false); err != nil {
 			fail("round %d: %v %+v", round, err, s)
+		}
+		if s := w.state(admin); s.Status != allocator.PoolOpen {
+			if _, err := admin.Reopen(w.ctx, allocator.Admin{ID: fmt.Sprint("q", round), Version: s.Version}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if !ok {
 			for _, x := range log {
@@ -272,7 +354,7 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 				fail("round %d: after all cancels used %d, waiting %d", round, s.Used, s.Waiting)
 			}
 			for l := range handles {
-				if l.Valid() {
+				if l.Valid() && !foreign[l.Epoch()] {
 					fail("round %d: valid after all is over: %s %d", round, l.Attempt(), l.Epoch())
 				}
 			}
@@ -309,10 +391,121 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 		fail("stuck waiters: %+v", w.state(admin))
 		panic("stuck")
 	}
+	c.off = false
+	if r.IntN(2) == 0 {
+		c.fault = 0
+	}
 	for _, p := range procs {
-		if err := p.Close(w.ctx, true); err != nil {
-			fail("close: %v", err)
+		for i := range 4 {
+			_, _ = p.Cancel(w.ctx, fmt.Sprint("a", i))
+		}
+	}
+	clear(handles)
+	clear(unsure)
+	time.Sleep(400 * time.Second)
+	for pi, p := range procs {
+		release := r.IntN(3) > 0
+		var wg sync.WaitGroup
+		var log []string
+		for range 4 + r.IntN(8) {
+			ai := r.IntN(4)
+			a := fmt.Sprint("c", ai)
+			delay := time.Duration(r.IntN(4)) * time.Duration(r.IntN(200)) * time.Millisecond
+			kind := r.IntN(4)
+			ctx, cancel := context.WithTimeout(w.ctx, time.Duration(1+r.IntN(3000))*time.Millisecond)
+			wg.Go(func() {
+				defer cancel()
+				time.Sleep(delay)
+				began := time.Now().Format("05.000")
+				var l *allocator.Lease
+				var err error
+				if kind == 0 {
+					l, err = p.Acquire(ctx, units(a, 1, groups[ai]...))
+				} else {
+					l, err = p.AcquireWait(ctx, units(a, 1, groups[ai]...))
+				}
+				if l != nil && kind == 1 {
+					time.Sleep(delay)
+					_, e := l.Release(ctx)
+					note(p, a, nil, e)
+				}
+				note(p, a, l, err)
+				mu.Lock()
+				log = append(log, fmt.Sprintf("%v-%v %d %s %v %v", began, time.Now().Format("05.000"), kind, a, l != nil && l.Valid(), err))
+				mu.Unlock()
+			})
+		}
+		time.Sleep(time.Duration(r.IntN(800)) * time.Millisecond)
+		before := time.Now()
+		mu.Lock()
+		log = append(log, time.Now().Format("05.000")+" close")
+		mu.Unlock()
+		err := p.Close(w.ctx, release)
+		for try := 0; err != nil && try < 20; try++ {
+			err = p.Close(w.ctx, release)
+		}
+		took := time.Since(before)
+		wg.Wait()
+		synctest.Wait()
+		for l, q := range handles {
+			if q == p && l.Valid() {
+				if release && err == nil {
+					fail("close(%v): valid handle %d", release, l.Epoch())
+				}
+				if _, err := admin.Verify(w.ctx, l.Slots()[0].Index, l.Epoch()); err != nil {
+					fail("close(%v): handle of %s epoch %d is valid, but %v", release, l.Attempt(), l.Epoch(), err)
+				}
+			}
+		}
+		for l, err := range admin.Leases(w.ctx, false) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Status != allocator.LeaseLive || l.Holder.Incarnation != p.Holder().Incarnation || unsure[key{p, l.Attempt}] {
+				continue
+			}
+			found := false
+			for h := range handles {
+				found = found || h.Epoch() == l.Epoch && h.Valid()
+			}
+			if !found && time.Since(l.ExpiresAt.Add(-8*time.Second)) < 0 {
+				fail("close(%v) p%d took %v: a live lease of %s epoch %d acquired %v expires %v fault %d", release, pi, took, l.Attempt, l.Epoch, l.AcquiredAt, l.ExpiresAt, c.fault)
+			}
+		}
+		for x, err := range admin.Tickets(w.ctx) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if x.Holder.Incarnation == p.Holder().Incarnation && c.fault == 0 && !unsure[key{p, x.Attempt}] {
+				fail("close(%v) p%d: a ticket of %s", release, pi, x.Attempt)
+			}
+		}
+		if !ok {
+			for _, x := range log {
+				t.Log(x)
+			}
 		}
 	}
 	return ok
+}
+
+type named struct {
+	Ref    allocator.Ref
+	Holder *allocator.Pool
+	Seq    uint64
+}
+
+func refs(mu *sync.Mutex, handles map[*allocator.Lease]*allocator.Pool, a string, r *rand.Rand) *named {
+	mu.Lock()
+	defer mu.Unlock()
+	var best *allocator.Lease
+	for l := range handles {
+		if l.Attempt() == a && (best == nil || l.Epoch() > best.Epoch()) {
+			best = l
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return &named{best.Ref(), handles[best], uint64(1 + r.IntN(3))}
 }

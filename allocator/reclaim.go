@@ -83,6 +83,9 @@ func (p *Pool) Reclaim(ctx context.Context, r Reclaim) (Reclaimed, error) {
 	if err == nil {
 		err = p.do(ctx, c)
 	}
+	if errors.Is(err, ErrUncertain) && r.Epoch > 0 {
+		p.unsure(r.Epoch, &LostError{})
+	}
 	if err != nil {
 		return Reclaimed{}, wrap("reclaim", err)
 	}
