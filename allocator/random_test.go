@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -22,6 +23,20 @@ type chaos struct {
 	r     *rand.Rand
 	fault int // one of so many
 	off   bool
+}
+
+// quiet makes the store sound for a while.
+func (c *chaos) quiet(off bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.off = off
+}
+
+// heal ends all faults, but not the delays.
+func (c *chaos) heal() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fault = 0
 }
 
 func (c *chaos) Step(ctx context.Context, n allocator.Need, f func(int64, *allocator.Set) error) error {
@@ -273,8 +288,8 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 		}
 		synctest.Wait()
 		// quiescent
-		for l, p := range handles {
-			if !l.Valid() || foreign[l.Epoch()] {
+		for l, p := range copyOf(&mu, handles) {
+			if !l.Valid() || marked(&mu, foreign, l.Epoch()) {
 				continue
 			}
 			for _, s := range l.Slots() {
@@ -291,17 +306,17 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 				continue
 			}
 			found := false
-			for h, p := range handles {
+			for h, p := range copyOf(&mu, handles) {
 				if h.Epoch() == l.Epoch && h.Valid() && p.Holder().Incarnation == l.Holder.Incarnation {
 					found = true
 				}
 			}
 			for _, p := range procs {
-				if p.Holder().Incarnation == l.Holder.Incarnation && unsure[key{p, l.Attempt}] {
+				if p.Holder().Incarnation == l.Holder.Incarnation && marked(&mu, unsure, key{p, l.Attempt}) {
 					found = true
 				}
 			}
-			if !found && !foreign[l.Epoch] && time.Since(l.ExpiresAt.Add(-8*time.Second)) < 0 {
+			if !found && !marked(&mu, foreign, l.Epoch) && time.Since(l.ExpiresAt.Add(-8*time.Second)) < 0 {
 				fail("round %d: live lease of %s epoch %d p%v acquired %v without a handle, and nobody said uncertain", round, l.Attempt, l.Epoch, l.Holder.Incarnation == procs[1].Holder().Incarnation, l.AcquiredAt)
 			}
 		}
@@ -312,7 +327,7 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 					t.Fatal(err)
 				}
 				for _, p := range procs {
-					if p.Holder().Incarnation == x.Holder.Incarnation && unsure[key{p, x.Attempt}] {
+					if p.Holder().Incarnation == x.Holder.Incarnation && marked(&mu, unsure, key{p, x.Attempt}) {
 						some = true
 					}
 				}
@@ -336,7 +351,7 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 			return ok
 		}
 		if r.IntN(4) == 0 { // all quiet: release what is there
-			c.off = true
+			c.quiet(true)
 			for _, p := range procs {
 				for i := range 4 {
 					if _, err := p.Cancel(w.ctx, fmt.Sprint("a", i)); err != nil {
@@ -344,8 +359,8 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 					}
 				}
 			}
-			c.off = false
-			clear(unsure)
+			c.quiet(false)
+			forget(&mu, unsure)
 			time.Sleep(11 * time.Second)
 			if _, err := admin.Sweep(w.ctx, 10); err != nil {
 				t.Fatal(err)
@@ -353,18 +368,18 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 			if s := w.state(admin); s.Used+s.Waiting > 0 {
 				fail("round %d: after all cancels used %d, waiting %d", round, s.Used, s.Waiting)
 			}
-			for l := range handles {
-				if l.Valid() && !foreign[l.Epoch()] {
+			for l := range copyOf(&mu, handles) {
+				if l.Valid() && !marked(&mu, foreign, l.Epoch()) {
 					fail("round %d: valid after all is over: %s %d", round, l.Attempt(), l.Epoch())
 				}
 			}
-			clear(handles)
+			forget(&mu, handles)
 		}
 		if r.IntN(6) == 0 {
 			time.Sleep(time.Duration(r.IntN(70)) * time.Second)
 		}
 	}
-	c.off = true
+	c.quiet(true)
 	// no stuck waiter: all wait, everybody releases.
 	var wg sync.WaitGroup
 	for _, p := range procs {
@@ -391,17 +406,17 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 		fail("stuck waiters: %+v", w.state(admin))
 		panic("stuck")
 	}
-	c.off = false
+	c.quiet(false)
 	if r.IntN(2) == 0 {
-		c.fault = 0
+		c.heal()
 	}
 	for _, p := range procs {
 		for i := range 4 {
 			_, _ = p.Cancel(w.ctx, fmt.Sprint("a", i))
 		}
 	}
-	clear(handles)
-	clear(unsure)
+	forget(&mu, handles)
+	forget(&mu, unsure)
 	time.Sleep(400 * time.Second)
 	for pi, p := range procs {
 		release := r.IntN(3) > 0
@@ -447,7 +462,7 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 		took := time.Since(before)
 		wg.Wait()
 		synctest.Wait()
-		for l, q := range handles {
+		for l, q := range copyOf(&mu, handles) {
 			if q == p && l.Valid() {
 				if release && err == nil {
 					fail("close(%v): valid handle %d", release, l.Epoch())
@@ -461,11 +476,11 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if l.Status != allocator.LeaseLive || l.Holder.Incarnation != p.Holder().Incarnation || unsure[key{p, l.Attempt}] {
+			if l.Status != allocator.LeaseLive || l.Holder.Incarnation != p.Holder().Incarnation || marked(&mu, unsure, key{p, l.Attempt}) {
 				continue
 			}
 			found := false
-			for h := range handles {
+			for h := range copyOf(&mu, handles) {
 				found = found || h.Epoch() == l.Epoch && h.Valid()
 			}
 			if !found && time.Since(l.ExpiresAt.Add(-8*time.Second)) < 0 {
@@ -476,7 +491,7 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if x.Holder.Incarnation == p.Holder().Incarnation && c.fault == 0 && !unsure[key{p, x.Attempt}] {
+			if x.Holder.Incarnation == p.Holder().Incarnation && c.fault == 0 && !marked(&mu, unsure, key{p, x.Attempt}) {
 				fail("close(%v) p%d: a ticket of %s", release, pi, x.Attempt)
 			}
 		}
@@ -487,6 +502,24 @@ func randomCalls(t *testing.T, seed uint64) (ok bool) {
 		}
 	}
 	return ok
+}
+
+func copyOf[K comparable, V any](mu *sync.Mutex, m map[K]V) map[K]V {
+	mu.Lock()
+	defer mu.Unlock()
+	return maps.Clone(m)
+}
+
+func marked[K comparable](mu *sync.Mutex, m map[K]bool, key K) bool {
+	mu.Lock()
+	defer mu.Unlock()
+	return m[key]
+}
+
+func forget[K comparable, V any](mu *sync.Mutex, m map[K]V) {
+	mu.Lock()
+	defer mu.Unlock()
+	clear(m)
 }
 
 type named struct {
