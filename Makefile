@@ -12,7 +12,7 @@ test:
 lint:
 	$(TOOL) golangci-lint run ./...
 
-# The library against twins that lack what it is for, in some 6 minutes; fails when a floor is missed, or without a Postgres.
+# The library against twins that lack what it is for, in some 10 minutes; fails when a floor is missed, or without a Postgres.
 bench:
 	go run ./internal/bench/ratios
 

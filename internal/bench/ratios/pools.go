@@ -23,7 +23,7 @@ func poolFigures() []figure {
 		list = append(list, figure{names: names, measure: versus(subject, per, turns), bar: bar})
 	}
 	for _, callers := range []int{1, 8, 64} {
-		pair, renew := atMost(90, 8), atMost(60, 5) // docs/decisions.md says why not 20 and 12, 15 and 10
+		pair, renew := atMost(75, 8), atMost(30, 5) // docs/decisions.md says why not 20 and 12, 15 and 10
 		add(fmt.Sprintf("pool/memory/%d", callers), timed(load(callers, 1), slots), often(load(callers, 1), slotTwin), pair)
 		add(fmt.Sprintf("renew/memory/%d", callers), timed(load(callers, 1), renewals), often(load(callers, 1), renewTwin), renew)
 	}
@@ -193,7 +193,7 @@ func fullSweep(store storeOf, n int) prepare {
 func (s *stores) poolFigures() []figure {
 	var list []figure
 	add := func(names string, subject, per prepare, bar *bar) {
-		list = append(list, figure{names, versus(subject, per, sqlTurns), bar, 3})
+		list = append(list, figure{names, versus(subject, per, sqlTurns), bar, 2})
 	}
 	load := func(callers int) bench.Load { return bench.Load{Callers: callers, Accounts: 1} }
 	spread := bench.Load{Callers: 64, Accounts: 64}
@@ -203,7 +203,7 @@ func (s *stores) poolFigures() []figure {
 	add("hand-over/sqlite", rate(load(64), s.handOver(s.sqliteStore, true)), rate(load(64), s.handOver(s.sqliteStore, false)), nil)
 	add("hand-over/postgres", rate(load(64), s.handOver(s.postgresStore, true)), rate(load(64), s.handOver(s.postgresStore, false)), nil)
 	for callers, floors := range map[int][3]*bar{
-		1:  {atLeast(0.7, 0.9), atLeast(0.7, 0.9), atLeast(0.7, 0.9)},
+		1:  {atLeast(0.7, 0.9), atLeast(0.7, 0.9), atLeast(0.5, 0.9)}, // docs/decisions.md says why not 0.7 on Postgres
 		8:  {atLeast(3, 4), atLeast(2, 3), atLeast(2.5, 5)},
 		64: {atLeast(8, 18), atLeast(4, 8), atLeast(12, 35)},
 	} {
