@@ -35,10 +35,16 @@ func (h *hook) once() {
 	}
 }
 
+// until waits until so many wait.
 func (w *world) until(p *allocator.Pool, waiting int) {
-	for w.state(p).Waiting != waiting {
+	w.t.Helper()
+	for range 10_000 {
+		if w.state(p).Waiting == waiting {
+			return
+		}
 		time.Sleep(time.Millisecond)
 	}
+	w.t.Fatalf("%d never wait", waiting)
 }
 
 // 1
