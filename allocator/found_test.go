@@ -47,7 +47,6 @@ func (w *world) until(p *allocator.Pool, waiting int) {
 	w.t.Fatalf("%d never wait", waiting)
 }
 
-// 1
 func TestR22_ADamagedTicketHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	w := newDamaged(t)
@@ -71,7 +70,6 @@ func TestR22_ADamagedTicketHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// 2
 func TestR6c_AWaitThatLeavesAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	for _, full := range []bool{false, true} {
@@ -92,7 +90,6 @@ func TestR6c_AWaitThatLeavesAfterALostAnswer(t *testing.T) {
 	}
 }
 
-// 3
 func TestR2a_AWaitWithOtherContent(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.bubblePool(1)
@@ -110,7 +107,6 @@ func TestR2a_AWaitWithOtherContent(t *testing.T) {
 	})
 }
 
-// 4
 func TestI19_ForcedDamagedLease(t *testing.T) {
 	t.Parallel()
 	w := newDamaged(t)
@@ -127,7 +123,6 @@ func TestI19_ForcedDamagedLease(t *testing.T) {
 	}
 }
 
-// 5
 func TestR22_AHandOutThatCantBeMade(t *testing.T) {
 	t.Parallel()
 	w := newDamaged(t)
@@ -175,7 +170,6 @@ func TestR22_ALeasesTTLOverflows(t *testing.T) {
 	}
 }
 
-// 7
 func TestR22_ALeaseThatNoSlotLeadsTo(t *testing.T) {
 	t.Parallel()
 	w := newDamaged(t)
@@ -197,7 +191,6 @@ func TestR22_ALeaseThatNoSlotLeadsTo(t *testing.T) {
 	}
 }
 
-// 8
 func TestObserver_OfAWaitThatLeaves(t *testing.T) {
 	bubble(t, func(w *world) {
 		a := w.bubblePool(1)
@@ -260,7 +253,6 @@ func TestR6c_APanicWhileLeaving(t *testing.T) {
 	})
 }
 
-// 9
 func TestWait_AfterACancel(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.bubblePool(1)
@@ -344,7 +336,6 @@ func TestWait_IsNotWokenByAnEndedLease(t *testing.T) {
 	w.want("it should wait on", x.err, context.DeadlineExceeded)
 }
 
-// 10
 func TestI19_AStaleReleaseEndsNoHandle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -362,7 +353,6 @@ func TestI19_AStaleReleaseEndsNoHandle(t *testing.T) {
 	}
 }
 
-// 11
 func TestLease_ARenewalIsNotExisting(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -372,7 +362,6 @@ func TestLease_ARenewalIsNotExisting(t *testing.T) {
 	}
 }
 
-// 12
 func TestLease_ManyHandles(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"renew", "sweep"} {
@@ -401,7 +390,6 @@ func TestLease_ManyHandles(t *testing.T) {
 	}
 }
 
-// 13
 func TestConfigure_CopiesThePolicy(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.bubblePool(2)
@@ -480,7 +468,6 @@ func (g *gate) batch(w *world, calls ...func()) {
 	}
 }
 
-// 14
 func TestR1a_NextChangeAfterARenewalInTheSameStep(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.bubblePool(2)
@@ -498,7 +485,6 @@ func TestR1a_NextChangeAfterARenewalInTheSameStep(t *testing.T) {
 	})
 }
 
-// 15
 func TestSweep_TwoInOneStep(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.bubblePool(10)
@@ -515,7 +501,6 @@ func TestSweep_TwoInOneStep(t *testing.T) {
 	})
 }
 
-// 16
 func TestSweep_PurgesBehindADamagedLease(t *testing.T) {
 	t.Parallel()
 	w := newDamaged(t)
@@ -530,7 +515,6 @@ func TestSweep_PurgesBehindADamagedLease(t *testing.T) {
 	}
 }
 
-// 17
 func TestR22_CheckOfADamagedOffer(t *testing.T) {
 	t.Parallel()
 	w := newDamaged(t)
@@ -556,7 +540,6 @@ func TestR22_CheckOfADamagedOffer(t *testing.T) {
 	<-x.done
 }
 
-// 18
 func TestR24_KeepAfterAStaleRelease(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, p := w.bubblePool(1), w.process(own)
@@ -575,7 +558,6 @@ func TestR24_KeepAfterAStaleRelease(t *testing.T) {
 	})
 }
 
-// 20
 func TestR12_AnInvalidAcquireWritesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -589,7 +571,6 @@ func TestR12_AnInvalidAcquireWritesNothing(t *testing.T) {
 	})
 }
 
-// 21
 func TestR3_CreateBesideADamagedSlot(t *testing.T) {
 	t.Parallel()
 	w := newDamaged(t)
@@ -605,7 +586,6 @@ func TestR3_CreateBesideADamagedSlot(t *testing.T) {
 	}
 }
 
-// 22
 func TestR14_AJumpAndALongTTL(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)            // the store's clock
