@@ -329,7 +329,7 @@ func (p *Pool) waitAnew(c *acquire) {
 	case w == nil || w.leaving == nil && w.decided():
 		w = newWaiter(c)
 		p.waiters[c.attempt] = w
-	case w.leaving != nil: // which gives back this ticket, too
+	case w.leaving != nil: // the call ends with what woke it, and gives its ticket back after that one has
 		return
 	}
 	w.calls++

@@ -49,10 +49,10 @@ type step struct {
 	ended   []*LeaseRow  // otherwise than by their holders
 	over    []*LeaseRow  // of this process, that ended
 	lost    []uint64     // epochs of leases that can't be read and were dropped
-	swept   int          // of them by time
+	swept   int          // leases ended by time
 	moreDue bool         // lapsed leases are left
 	thawed  int          // slots
-	told    int          // of them, to a sweep
+	told    int          // of thawed: what a sweep has counted
 	purged  int          // leases
 	groups  []*candidate // with tickets
 }

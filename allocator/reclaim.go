@@ -69,7 +69,7 @@ func (p *Pool) judge(ctx context.Context, h Holder, owner Owner) Verdict {
 
 // Reclaimed is the answer to a Reclaim.
 type Reclaimed struct {
-	Last *LeaseState // the lease as it ended; nil where its row could not be read
+	Last *LeaseState // the lease as it ended; nil where a row could not be read or did not fit
 }
 
 // Reclaim ends a lease that somebody else holds. In one step the evidence must be exactly what was seen, else it is ErrStale, and the
@@ -201,7 +201,7 @@ type Swept struct {
 	Reclaimed   int // leases ended, by time or because their owner is gone
 	Thawed      int // slots that are cool again
 	Purged      int // ended leases that were forgotten
-	Quarantined int // rows met that can't be read: see Probes
+	Quarantined int // rows met that can't be read: see Probes and Check
 }
 
 // Sweep ends at most limit leases whose time is over or whose owner is proved gone, and forgets those that ended long ago. limit is 1
